@@ -11,7 +11,7 @@ SPARK_CLASSES := $(VENV)/spark.jsa
 # Workers and commands are processes of their own: without bytecode on disk, each spends two seconds compiling the library.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help docs demo day chorus test test-exhaustive test-gaps check simulate simulate-mutants soak soak-killer bench bench-peers bench-semantics bench-overlap bench-remote bench-dag bench-timers bench-cache bench-scuba bench-laser bench-queries bench-saved bench-standstill bench-restore bench-start bench-snapshot bench-backfill lock format clean sbom
+.PHONY: help docs demo day chorus test test-exhaustive test-gaps test-asan check simulate simulate-mutants soak soak-killer bench bench-peers bench-semantics bench-overlap bench-remote bench-dag bench-timers bench-cache bench-scuba bench-laser bench-queries bench-saved bench-standstill bench-restore bench-start bench-snapshot bench-backfill lock format clean sbom
 
 help:
 	@echo "make demo    run the flights example on a local Kafka, then the same processors in Spark, and compare"
@@ -24,6 +24,7 @@ help:
 	@echo "make simulate  SEEDS=1000 runs of random apps in a simulation with failing brokers, machines and stores; SEED=n repeats one and reduces it"
 	@echo "make simulate-mutants  bring each repaired fault back, and let the simulation find it (15 minutes)"
 	@echo "make test-gaps  kill every kind of processor in every gap of a checkpoint on a real Kafka (20 minutes)"
+	@echo "make test-asan  the tests of the C code with AddressSanitizer and UndefinedBehaviorSanitizer (4 minutes)"
 	@echo "make soak    three workers under random failures for SECONDS=600; prints the seed"
 	@echo "make soak-killer  an app with default settings for SECONDS=600: killed and paused workers, lost disks, broker outages; results checked against the input; OUTAGE=330: one outage only"
 	@echo "make bench   throughput of one worker beside a plain consumer loop (10 minutes; let nothing else run)"
@@ -48,8 +49,8 @@ help:
 	@echo "make format  format the code"
 	@echo "make clean   remove the environment and everything local"
 
-$(READY): requirements.lock pyproject.toml hatch_build.py processors/declare/key_hashes.c transport/kafka/gather.c transport/codecs/flat_json.c
-	@$(PYTHON) -c 'import sys; sys.exit("Penstock needs Python 3.10 or newer; name one: make PYTHON=python3.12") if sys.version_info < (3, 10) else None'
+$(READY): requirements.lock pyproject.toml hatch_build.py processors/declare/key_hashes.c transport/kafka/gather.c transport/kafka/plugin.c transport/codecs/flat_json.c
+	@$(PYTHON) -c 'import sys; sys.exit("Penstock needs Python 3.11 or newer; name one: make PYTHON=python3.13") if sys.version_info < (3, 11) else None'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV) …"
 	@# Most modules of the packages are never imported; Python compiles the others when they are.
@@ -86,6 +87,10 @@ test-exhaustive: $(READY) $(SPARK_CLASSES)
 # Every kind in every gap of every row on a real Kafka; `make test` runs a part that covers each gap and each kind.
 test-gaps: $(READY)
 	EVERY_GAP=1 $(BIN)/python -m pytest -n 4 tests/faults/test_every_gap.py
+
+# The C code, compiled with sanitizers into a temporary folder; on a real Kafka, too. Needs gcc with libasan.
+test-asan: $(READY)
+	PYTHONPATH=$(CURDIR):$(CURDIR)/tests $(BIN)/python -m support.sanitizers $(ARGS)
 
 SECONDS ?= 600
 SEEDS ?= 1000
@@ -168,7 +173,7 @@ bench-backfill: $(READY)
 
 lock: $(READY)
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.10 --generate-hashes \
+	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --no-header --upgrade --quiet --output-file requirements.lock
 
 sbom: $(READY)

@@ -14,6 +14,9 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 SOURCES = {
     Path("processors", "declare", "key_hashes.c"): "Penstock will compute the buckets of keys more slowly.",
     Path("transport", "kafka", "gather.c"): "Penstock will read Kafka more slowly.",
+    Path(
+        "transport", "kafka", "plugin.c"
+    ): "Penstock will read Kafka more slowly, and use a whole core while a broker does not answer.",
     Path("transport", "codecs", "flat_json.c"): "Penstock will decode JSON without columns.",
 }
 """The sources, and what is missing without each of them."""

@@ -1,6 +1,6 @@
 """Errors of the warehouse and of batch runs, by the user's next step."""
 
-from ..processors.errors import PenstockError
+from ..processors import PenstockError
 
 
 class WarehouseError(PenstockError):

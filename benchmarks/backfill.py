@@ -19,13 +19,12 @@ from flights_app import Flight, flights
 from replayed import DAYS, replayed
 from rounds import broker, command, create, options, rate
 
-from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.warehouse.warehouse import open_warehouse
-from penstock.ops.worker.memory import tune_memory
-from penstock.ops.worker.preflight import ends_of
-from penstock.transport.codecs.by_category import Codecs
+from penstock.backfill.archive import Archiver
+from penstock.backfill.warehouse import open_warehouse
+from penstock.ops.kernel import ends_of, tune_memory
+from penstock.transport import Outgoing
+from penstock.transport.codecs import Codecs
 from penstock.transport.kafka import KafkaBus, KafkaSettings
-from penstock.transport.messages import Outgoing
 
 FLIGHTS = 336_776
 WORKS = {"lates": "stateless", "days": "aggregator", "gaps": "stateful"}

@@ -21,22 +21,31 @@ import pyarrow as pa
 from backfill_run import HERE, imported, measured_processes
 from keys_app import Tick, ticks
 
-from penstock.backfill.archive.archived_rows import archive_schema
-from penstock.backfill.run.backfill import run_backfill
-from penstock.backfill.run.bootstrap import BootstrapTarget, bootstrap
-from penstock.backfill.spark.session import spark_session
-from penstock.backfill.warehouse.columns import Columns
-from penstock.backfill.warehouse.layout import By, Note, StoredFile, day_of
-from penstock.backfill.warehouse.notes import ARCHIVE, ArchiveSettings, BucketNote, Mark, bucket_note, write_note
-from penstock.backfill.warehouse.owners import bucket_notes
-from penstock.backfill.warehouse.schema_evolution import content_of
-from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
-from penstock.processors.apps.apps import AppName
-from penstock.processors.time.watermarks import BucketProgress
-from penstock.state.files.file_store import open_file_store
-from penstock.transport.category_spec import CategorySpec
+from penstock.backfill.archive import archive_schema
+from penstock.backfill.run import BootstrapTarget, bootstrap, run_backfill
+from penstock.backfill.spark import spark_session
+from penstock.backfill.warehouse import (
+    ARCHIVE,
+    ArchivedFile,
+    ArchiveSettings,
+    BucketNote,
+    DayOf,
+    Note,
+    OffsetTime,
+    RecordColumns,
+    Warehouse,
+    bucket_note,
+    bucket_notes,
+    content_of,
+    day_of,
+    open_warehouse,
+    write_note,
+)
+from penstock.processors.apps import AppName
+from penstock.processors.time import BucketProgress
+from penstock.state.files import open_file_store
+from penstock.transport import Bucket, CategorySpec
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket
 
 SEGMENT = 250_000
 START_MS = 1_700_006_400_000
@@ -95,8 +104,8 @@ def expired_bus(warehouse: Warehouse) -> MemoryBus:
 
 def fill(warehouse: Warehouse, count: int, keys: int) -> None:
     """Write an archive of `count` events of one day, like the archiver: keys in turn, each in its bucket."""
-    schema = archive_schema(Columns(Tick))
-    write_note(warehouse, Note(ticks.name, ARCHIVE), ArchiveSettings.of(By.EVENT_TIME, SEGMENT, schema))
+    schema = archive_schema(RecordColumns(Tick))
+    write_note(warehouse, Note(ticks.name, ARCHIVE), ArchiveSettings.of(DayOf.EVENT_TIME, SEGMENT, schema))
     began_s, buckets = time.monotonic(), min(keys, ticks.buckets)
     for bucket in range(buckets):
         for segment in range(0, count // buckets, SEGMENT):
@@ -105,8 +114,8 @@ def fill(warehouse: Warehouse, count: int, keys: int) -> None:
             times = START_MS + offsets * 86_000_000 // count
             marks = [np.full(len(offsets), bucket, np.int32), offsets, names, times, times]
             table = pa.table([names, times, offsets % 10, *marks], schema=schema)
-            warehouse.write(StoredFile(ticks.name, day_of(START_MS), bucket, segment), content_of(table))
-        end = Mark(count // buckets, BucketProgress())
+            warehouse.write(ArchivedFile(ticks.name, day_of(START_MS), bucket, segment), content_of(table))
+        end = OffsetTime(count // buckets, BucketProgress())
         write_note(warehouse, bucket_note(ticks.name, bucket, epoch=1), BucketNote((end,), ()))
     print(f"{count:,} events of {keys:,} keys written in {time.monotonic() - began_s:.0f} s", flush=True)
 

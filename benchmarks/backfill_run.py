@@ -28,10 +28,10 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentat
 from pyspark.sql.window import Window
 
 import penstock as ps
-from penstock.backfill.run.backfill import run_backfill
-from penstock.backfill.spark.session import spark_session
-from penstock.backfill.warehouse.warehouse import open_warehouse
-from penstock.processors.apps.apps import AppName
+from penstock.backfill.run import run_backfill
+from penstock.backfill.spark import spark_session
+from penstock.backfill.warehouse import open_warehouse
+from penstock.processors.apps import AppName
 
 HERE = Path(__file__).parent
 PROCESSORS = {"lates": "Lates", "days": "Days", "gaps": "Gaps"}

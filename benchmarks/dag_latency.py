@@ -23,13 +23,11 @@ from dag_stages import BUCKETS, Tick, ticks
 from figures import COLORS, drawing
 from rounds import broker, command, create, unique
 
-from penstock.processors.time.watermarks import NEVER_MS
-from penstock.transport.bus import Bus
-from penstock.transport.codecs.by_category import Codecs
-from penstock.transport.internal_topics import create_missing_categories
+from penstock.processors.time import NEVER_MS
+from penstock.transport import Bucket, Bus, Outgoing, Position, create_missing_categories
+from penstock.transport.codecs import Codecs
 from penstock.transport.kafka import KafkaBus, KafkaSettings
-from penstock.transport.messages import Bucket, Outgoing, Position
-from penstock.transport.tables.upstream_watermarks import WATERMARKS, WatermarkOwner, WatermarkTable
+from penstock.transport.tables import WATERMARKS, WatermarkOwner, WatermarkTable
 
 STAGES = (1, 2, 3, 4)
 INTERVALS_MS = (0, 100, 1_000)

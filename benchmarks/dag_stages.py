@@ -14,11 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import penstock as ps
-from penstock.ops.cli.signals import stop_on_signals
-from penstock.ops.worker.assembly import Environment, assemble_worker
-from penstock.ops.worker.memory import tune_memory
-from penstock.ops.worker.preflight import prepare
-from penstock.processors.declare.categories import Category
+from penstock.ops.kernel import Environment, assemble_worker, prepare, tune_memory
+from penstock.ops.shell import stop_on_signals
+from penstock.processors.declare import Category
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 BUCKETS = 2

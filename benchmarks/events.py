@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import penstock as ps
-from penstock.processors.apps.app_modules import sql_app
+from penstock.processors.apps import sql_app
 
 
 class Event(ps.Record, frozen=True):

@@ -17,10 +17,9 @@ import tempfile
 from pathlib import Path
 
 import penstock as ps
-from penstock.ops.dev_services import running_kafka
-from penstock.transport.category_spec import CategorySpec
+from penstock.ops.start.dev_services.services import running_kafka
+from penstock.transport import CategorySpec, Outgoing
 from penstock.transport.kafka import KafkaBus, KafkaSettings
-from penstock.transport.messages import Outgoing
 
 BATCH = 50_000
 APP = """

@@ -25,11 +25,10 @@ from redis.retry import Retry
 from redis_load import key_of, load, value_of
 from stores import redis_store
 
-from penstock.ops.dev_services import running_kafka
-from penstock.ops.dev_services.ports import choose_ports
-from penstock.transport.category_spec import CategorySpec
+from penstock.ops.shell import choose_ports
+from penstock.ops.start.dev_services.services import running_kafka
+from penstock.transport import CategorySpec, Outgoing
 from penstock.transport.kafka import KafkaBus, KafkaSettings
-from penstock.transport.messages import Outgoing
 
 CONNECTIONS = (1, 4, 16, 64)
 BATCH = 20_000

@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from events import Event
 from semantics_rows import Answer, answers
 
-from penstock.processors.declare.categories import Category
-from penstock.transport.bus import Bus
-from penstock.transport.codecs.by_category import Codecs
-from penstock.transport.messages import Bucket, Outgoing, Position
+from penstock.processors.declare import Category
+from penstock.transport import Bucket, Bus, Outgoing, Position
+from penstock.transport.codecs import Codecs
 
 RATE = 2_000
 """Events per second, far below the capacity of any row."""

@@ -18,19 +18,14 @@ from pathlib import Path
 import psutil
 
 import penstock as ps
-from penstock.ops.dev_services import running_kafka
-from penstock.ops.worker.assembly import Environment, assemble_worker
-from penstock.ops.worker.preflight import Targets, ends_of, prepare
-from penstock.ops.worker.worker import Worker
-from penstock.processors.shard.position import StatePosition
-from penstock.state.backups.shard import newest_position
-from penstock.state.backups.standby import StandbyCopies
-from penstock.state.files.file_store import FileStore
-from penstock.state.files.local_files import LocalFileStore
-from penstock.state.protocols import ShardIdentity
-from penstock.transport.category_spec import CategorySpec
+from penstock.ops.kernel import Environment, Targets, Worker, assemble_worker, ends_of, prepare
+from penstock.ops.start.dev_services.services import running_kafka
+from penstock.processors.shard import StatePosition
+from penstock.state import ShardIdentity
+from penstock.state.backups import StandbyCopies, newest_position
+from penstock.state.files import FileStore, LocalFileStore
+from penstock.transport import CategorySpec, Outgoing
 from penstock.transport.kafka import KafkaBus, KafkaSettings
-from penstock.transport.messages import Outgoing
 
 BATCH = 50_000
 

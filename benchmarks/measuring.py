@@ -10,13 +10,10 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import penstock as ps
-from penstock.ops.worker.assembly import Environment, assemble_worker
-from penstock.ops.worker.memory import tune_memory
-from penstock.ops.worker.metrics import Metrics
-from penstock.ops.worker.preflight import prepare
-from penstock.ops.worker.worker import Worker
-from penstock.processors.shard.checkpoints import Gap
-from penstock.transport.bus import Bus
+from penstock.ops.kernel import Environment, Worker, assemble_worker, prepare, tune_memory
+from penstock.ops.kernel.telemetry.metrics import Metrics
+from penstock.processors.shard import Gap
+from penstock.transport import Bus
 
 
 class Measured(NamedTuple):

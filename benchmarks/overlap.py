@@ -17,7 +17,7 @@ from statistics import median
 from events import by_dim, make
 from rounds import Run, broker, fill, in_turn, options, printed, unique
 
-from penstock.transport.codecs.by_category import Codecs
+from penstock.transport.codecs import Codecs
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 WAYS = {

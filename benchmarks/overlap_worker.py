@@ -21,12 +21,12 @@ from events import Event, by_dim
 from measuring import Measured, measured
 
 import penstock as ps
-from penstock.ops.scuba.flat_columns import FlatColumns
-from penstock.ops.scuba.sampling import ALL
-from penstock.ops.scuba.store import SavedPositions, ScubaStore
-from penstock.ops.worker.preflight import ends_of
-from penstock.processors.declare.sinks import ALL_SEMANTICS, Sink, SinkBatch
-from penstock.transport.codecs.by_category import Codecs
+from penstock.ops.kernel import ends_of
+from penstock.ops.serve.rows.flat_columns import FlatColumns
+from penstock.ops.serve.rows.sampling import ALL
+from penstock.ops.serve.rows.store import SavedPositions, ScubaStore
+from penstock.processors.declare import ALL_SEMANTICS, Sink, SinkBatch
+from penstock.transport.codecs import Codecs
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 BATCH = 10_000

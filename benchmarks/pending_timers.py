@@ -14,10 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from penstock.processors.time.timers import Clock, Timers
-from penstock.state.local.folder import RocksStateFolder
-from penstock.state.local.rocksdb import RocksShardState
-from penstock.state.protocols import ShardIdentity
+from penstock.processors.time import Clock, Timers
+from penstock.state import ShardIdentity
+from penstock.state.local import RocksShardState, RocksStateFolder
 
 SET_AT_ONCE = 100_000
 """The number of timers between two checkpoints."""

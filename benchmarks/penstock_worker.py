@@ -13,7 +13,7 @@ from events import Clicks, ClicksInColumns, ClicksOnce, ClicksOnceInColumns, Cou
 from measuring import measured
 
 import penstock as ps
-from penstock.ops.worker.preflight import ends_of
+from penstock.ops.kernel import ends_of
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 PROCESSORS: dict[str, type[ps.Processor]] = {

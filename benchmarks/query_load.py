@@ -22,12 +22,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.error import URLError
 
-from penstock.ops.dev_services import running_kafka
-from penstock.ops.dev_services.ports import choose_ports
-from penstock.processors.apps.apps import AppName
-from penstock.transport.category_spec import CategorySpec
+from penstock.ops.shell import choose_ports
+from penstock.ops.start.dev_services.services import running_kafka
+from penstock.processors.apps import AppName
+from penstock.transport import CategorySpec, Outgoing
 from penstock.transport.kafka import KafkaBus, KafkaSettings
-from penstock.transport.messages import Outgoing
 
 APP = Path(__file__).with_suffix(".sql")
 CONNECTIONS = (1, 16, 64)

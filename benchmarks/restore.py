@@ -25,18 +25,14 @@ from typing import BinaryIO
 
 from rounds import medians, round_options
 
-from penstock.ops.dev_services import running_hdfs
-from penstock.processors.shard.position import StatePosition
-from penstock.state.backups.fetch import FETCH_THREADS, no_progress
-from penstock.state.backups.inventory import ShardName
-from penstock.state.backups.manifest import Manifest
-from penstock.state.backups.restore import SHARDS_AT_ONCE, restore_in_parallel
-from penstock.state.backups.shard import ShardBackups
-from penstock.state.backups.writer import claim
-from penstock.state.files.file_store import FileStore, open_file_store
-from penstock.state.local.folder import RocksStateFolder
-from penstock.state.local.rocksdb import RocksShardState
-from penstock.state.protocols import ShardIdentity
+from penstock.ops.start.dev_services.services import running_hdfs
+from penstock.processors.shard import StatePosition
+from penstock.state import ShardIdentity
+from penstock.state.backups import Manifest, ShardBackups, ShardName, claim, no_progress, restore_in_parallel
+from penstock.state.backups.fetching import FETCH_THREADS
+from penstock.state.backups.restore import SHARDS_AT_ONCE
+from penstock.state.files import FileStore, open_file_store
+from penstock.state.local import RocksShardState, RocksStateFolder
 
 PROCESSOR = "restored"
 VALUE_BYTES = 1_000

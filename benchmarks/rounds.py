@@ -15,13 +15,10 @@ from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
 
-from penstock.ops.dev_services import running_kafka
-from penstock.processors.declare.categories import AnyCategory, Category
-from penstock.processors.declare.records import Record
-from penstock.transport.bus import Bus
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.codecs.by_category import Codecs
-from penstock.transport.messages import Outgoing
+from penstock.ops.start.dev_services.services import running_kafka
+from penstock.processors.declare import AnyCategory, Category, Record
+from penstock.transport import Bus, CategorySpec, Outgoing
+from penstock.transport.codecs import Codecs
 
 R = TypeVar("R")
 M = TypeVar("M")

@@ -20,21 +20,20 @@ import msgspec
 import numpy as np
 
 import penstock as ps
-from penstock.ops.clock import SystemClock
-from penstock.ops.scuba.compiler import QueryCompiler
-from penstock.ops.scuba.flat_columns import FlatColumns
-from penstock.ops.scuba.queries import Aggregate, ExploreQuery
-from penstock.ops.scuba.sampling import ALL
-from penstock.ops.scuba.store import SavedPositions, ScubaStore
-from penstock.ops.serving.answers import AsOf
-from penstock.ops.serving.follower import ResultFollower
-from penstock.ops.serving.parameters import Parameters
-from penstock.ops.serving.queries import Queries
-from penstock.ops.serving.served import served_processors
-from penstock.ops.sql.from_query import sql_of
-from penstock.processors.apps.apps import App
+from penstock.ops.serve import AsOf, sql_of
+from penstock.ops.serve.results.follower import ResultFollower
+from penstock.ops.serve.results.parameters import Parameters
+from penstock.ops.serve.results.queries import Queries
+from penstock.ops.serve.results.served import served_processors
+from penstock.ops.serve.rows.compiler import QueryCompiler
+from penstock.ops.serve.rows.flat_columns import FlatColumns
+from penstock.ops.serve.rows.queries import Aggregation, ExploreQuery
+from penstock.ops.serve.rows.sampling import ALL
+from penstock.ops.serve.rows.store import SavedPositions, ScubaStore
+from penstock.ops.shell import SystemClock
+from penstock.processors.apps import App
 from penstock.testing import Driver, load_app
-from penstock.transport.messages import Outgoing
+from penstock.transport import Outgoing
 
 HOUR_S = 3_600
 REFRESH_S = 10
@@ -69,7 +68,7 @@ class Slow(ps.Stateless):
 
 
 QUERY = ExploreQuery(
-    table="views", aggregates=[Aggregate(), Aggregate("avg", "ms")], group_by=["os"], every="1m", last="1h"
+    table="views", aggregates=[Aggregation(), Aggregation("avg", "ms")], group_by=["os"], every="1m", last="1h"
 )
 
 

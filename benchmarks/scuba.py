@@ -17,15 +17,15 @@ import numpy as np
 import pyarrow as pa
 
 import penstock as ps
-from penstock.ops.clock import SystemClock
-from penstock.ops.scuba.compiler import QueryCompiler
-from penstock.ops.scuba.flat_columns import FlatColumns
-from penstock.ops.scuba.queries import Aggregate, ExploreQuery, Filter
-from penstock.ops.scuba.sampling import ALL
-from penstock.ops.scuba.store import SavedPositions, ScubaStore
-from penstock.processors.declare.codecs import Payload
+from penstock.ops.serve.rows.compiler import QueryCompiler
+from penstock.ops.serve.rows.flat_columns import FlatColumns
+from penstock.ops.serve.rows.queries import Aggregation, ExploreQuery, Filter
+from penstock.ops.serve.rows.sampling import ALL
+from penstock.ops.serve.rows.store import SavedPositions, ScubaStore
+from penstock.ops.shell import SystemClock
+from penstock.processors.declare import Payload
+from penstock.transport import MessageCopy
 from penstock.transport.codecs.json_codec import JsonCodec
-from penstock.transport.messages import MessageCopy
 
 BATCH, FLUSH = 10_000, 10
 MEMORY = 6 << 30
@@ -95,15 +95,15 @@ QUERIES: dict[str, ExploreQuery] = {
     "count by page, of 1,000": ExploreQuery(table="views", group_by=["page"]),
     "avg(ms) by status and os, filtered": ExploreQuery(
         table="views",
-        aggregates=[Aggregate("avg", "ms")],
+        aggregates=[Aggregation("avg", "ms")],
         group_by=["status", "device.os"],
         filters=[Filter("page", "starts with", "/page/1"), Filter("ms", ">", 20)],
     ),
-    "p95(ms) by os": ExploreQuery(table="views", aggregates=[Aggregate("p95", "ms")], group_by=["device.os"]),
-    "distinct(page)": ExploreQuery(table="views", aggregates=[Aggregate("distinct", "page")]),
+    "p95(ms) by os": ExploreQuery(table="views", aggregates=[Aggregation("p95", "ms")], group_by=["device.os"]),
+    "distinct(page)": ExploreQuery(table="views", aggregates=[Aggregation("distinct", "page")]),
     "count by os, every minute": ExploreQuery(table="views", group_by=["device.os"], every="1m"),
     "last 5 minutes, sum(ms) by model": ExploreQuery(
-        table="views", aggregates=[Aggregate("sum", "ms")], group_by=["device.model"], last="5m"
+        table="views", aggregates=[Aggregation("sum", "ms")], group_by=["device.model"], last="5m"
     ),
 }
 

@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 from rounds import broker, command, create, fill, medians, options, rate, unique
 from semantics_rows import ROWS, Row, answers, live
 
-from penstock.transport.bus import Bus
+from penstock.transport import Bus
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 WORKER = "semantics_worker.py"

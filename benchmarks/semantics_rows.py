@@ -10,7 +10,7 @@ from typing import NamedTuple
 from events import Event, by_dim
 
 import penstock as ps
-from penstock.processors.declare.categories import Category
+from penstock.processors.declare import Category
 
 LEAST, MOST, EXACT = ps.Semantics.AT_LEAST_ONCE, ps.Semantics.AT_MOST_ONCE, ps.Semantics.EXACTLY_ONCE
 

@@ -29,14 +29,14 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from rounds import HERE, broker, unique
 from snapshots_app import BUCKETS, STAGES
 
-from penstock.ops.dev_services.service import wait_until
-from penstock.ops.snapshots.snapshot import SnapshotError
-from penstock.ops.snapshots.taking import take_snapshot
-from penstock.processors.apps.apps import App, load_app
-from penstock.state.files.local_files import LocalFileStore
-from penstock.transport.codecs.by_category import Codecs
+from penstock.ops.change.snapshots.snapshot import SnapshotError
+from penstock.ops.change.snapshots.taking import take_snapshot
+from penstock.ops.start import wait_until
+from penstock.processors.apps import App, load_app
+from penstock.state.files import LocalFileStore
+from penstock.transport import Outgoing
+from penstock.transport.codecs import Codecs
 from penstock.transport.kafka import KafkaBus, KafkaSettings
-from penstock.transport.messages import Outgoing
 
 BATCH = 5_000
 BACKLOG = 50_000

@@ -29,8 +29,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from rounds import HERE, broker
 from standing_still_app import INPUT_BUCKETS, OUTPUT_BUCKETS, Ping, Pong
 
-from penstock.ops.deploy.registry import DeploymentFiles
-from penstock.ops.dev_services.service import Daemon, wait_until
+from penstock.ops.deploy import DeploymentFiles
+from penstock.ops.start import Daemon, wait_until
 
 KEYS = 64
 SETTLE_S = 6.0

@@ -14,7 +14,7 @@ from events import Event, by_dim
 from measuring import measured
 
 import penstock as ps
-from penstock.ops.worker.preflight import ends_of
+from penstock.ops.kernel import ends_of
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 

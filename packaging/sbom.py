@@ -16,6 +16,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,11 +27,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import penstock
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 ROOT = Path(__file__).parents[1]
 LOCK, PROJECT = ROOT / "requirements.lock", ROOT / "pyproject.toml"

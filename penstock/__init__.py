@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 _LARGE = {"codecs": "codecs", "lookups": "lookups", "LaserTable": "lookups", "sinks": "sinks"}
 """Names that most apps do not use, with their modules, whose imports take a tenth of the start of a worker."""
 
+_MODULES = ("monoids", "windows", "watermarks", "lookups", "sinks", "codecs", "metadata")
+"""The public modules in which a newcomer may miss a name."""
+
 
 def __getattr__(name: str) -> Any:
     """Import the public names at their first use: commands and apps that need none of them start faster."""
@@ -30,8 +33,16 @@ def __getattr__(name: str) -> Any:
     globals().update(names)
     if name in names:
         return names[name]
-    suggestion = import_module(".processors.validation", __name__).did_you_mean(name, api.__all__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}.{suggestion}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}.{_suggestion(name, api.__all__)}")
+
+
+def _suggestion(name: str, public: list[str]) -> str:
+    """Return the place of a name that one of the public modules has, or a similar public name."""
+    for module in _MODULES:
+        if name in import_module(f".{module}", __name__).__all__:
+            return f" It is `{__name__}.{module}.{name}`."
+    similar: str = import_module(".processors.validation", __name__).did_you_mean(name, public)
+    return similar
 
 
 def __dir__() -> list[str]:

@@ -1,6 +1,6 @@
 """The command `python -m penstock`, an alias of `penstock`."""
 
-from .ops.cli import main
+from .command import main
 
 if __name__ == "__main__":
     main()

@@ -1,11 +1,11 @@
 """Errors that a program can catch. Each message says what happened, what it means for the data, and what to do."""
 
-from .backfill.errors import ArchiveGap, ArchiveRefused, BackfillFailed, BackfillRefused, WarehouseError
-from .processors.errors import AppFileError, DeclarationError, PenstockError, ProcessorFailed
-from .state.backups.errors import BackupDamaged, BackupError
-from .state.errors import BadStoreAddress, FileStoreUnreachable, StateDamaged, StateError, StateInUse
-from .state.remote.errors import StoreRefused, StoreUnreachable
-from .transport.errors import (
+from .backfill import ArchiveGap, ArchiveRefused, BackfillFailed, BackfillRefused, WarehouseError
+from .processors import AppFileError, DeclarationError, PenstockError, ProcessorFailed
+from .state import BadStoreAddress, FileStoreUnreachable, StateDamaged, StateError, StateInUse
+from .state.backups import BackupDamaged, BackupError
+from .state.remote import StoreRefused, StoreUnreachable
+from .transport import (
     BusError,
     BusUnreachable,
     CategoryExists,

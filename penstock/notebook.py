@@ -1,5 +1,5 @@
 """Past events and replays as tables, for notebooks and scripts. Nothing is written: no category, no state, no position."""
 
-from .ops.replay.notebook import Origin, Records, ReplayResult, read, replay
+from .ops.look_back import Origin, Records, ReplayResult, read, replay
 
 __all__ = ["Origin", "Records", "ReplayResult", "read", "replay"]

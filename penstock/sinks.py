@@ -1,9 +1,10 @@
 """Sinks of processors: PostgreSQL tables, Parquet files, HTTP endpoints, tables in memory, or your own."""
 
-from .backfill.outputs.parquet_sink import ParquetFiles
-from .processors.declare.sinks import (
+from .backfill.outputs import ParquetSink
+from .processors.declare import (
     ALL_SEMANTICS,
     RefusedRow,
+    RowsRefused,
     Sink,
     SinkBatch,
     SinkFenced,
@@ -11,15 +12,16 @@ from .processors.declare.sinks import (
     SinkUnreachable,
     SinkWriter,
 )
-from .state.sinks import HttpEndpoint, MemoryTable, PostgresTable
+from .state.sinks import HttpSink, MemorySink, PostgresSink
 
 __all__ = [
     "ALL_SEMANTICS",
-    "HttpEndpoint",
-    "MemoryTable",
-    "ParquetFiles",
-    "PostgresTable",
+    "HttpSink",
+    "MemorySink",
+    "ParquetSink",
+    "PostgresSink",
     "RefusedRow",
+    "RowsRefused",
     "Sink",
     "SinkBatch",
     "SinkFenced",

@@ -1,7 +1,7 @@
 """Watermark strategies: estimates of how far event time has advanced."""
 
-from .processors.time.watermarks import BoundedOutOfOrderness, Confidence, Lateness, UpstreamWatermark, Watermark
-from .transport.watermark_writer import WatermarkWriter
+from .processors.time import BoundedOutOfOrderness, Confidence, Lateness, UpstreamWatermark, Watermark
+from .transport import WatermarkWriter
 
 __all__ = [
     "BoundedOutOfOrderness",

@@ -1,15 +1,6 @@
 """Windows of event time, for aggregators and windowed processors."""
 
-from .processors.time.windows import (
-    GlobalWindow,
-    Hopping,
-    Session,
-    Sliding,
-    Tumbling,
-    Window,
-    WindowAssigner,
-    WindowAssignment,
-)
+from .processors.time import GlobalWindow, Hopping, Session, Sliding, Tumbling, Window, WindowAssigner, WindowAssignment
 
 __all__ = [
     "GlobalWindow",

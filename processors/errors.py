@@ -69,3 +69,11 @@ class Deferred(PenstockError):
 
 class Halted(PenstockError):
     """A batch cannot be processed, for an external reason. No event of it was processed. Save everything before it, and stop."""
+
+
+def interruption_behind(error: BaseException) -> KeyboardInterrupt | None:
+    """Return the interruption during whose handling an error was raised, such as by a cleanup; None without one."""
+    context = error.__context__
+    while context is not None and not isinstance(context, KeyboardInterrupt):
+        context = context.__context__
+    return context

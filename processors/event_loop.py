@@ -32,10 +32,12 @@ class EventLoop:
 
     Args:
         owner: the name of the processor, for errors.
+        own: returns what user code has yielded, as a value that it cannot change when it continues.
     """
 
-    def __init__(self, owner: str) -> None:
+    def __init__(self, owner: str, own: Callable[[Any], Any]) -> None:
         self._owner = owner
+        self._own = own
         self._loop = asyncio.new_event_loop()
         self._calls: dict[int, Any] = {}
         """The unfinished calls of user code, in the order of their start."""
@@ -79,7 +81,8 @@ class EventLoop:
         try:
             produced = await self._completed(process(event))
             # The operator refuses any other result, like the results of synchronous methods.
-            return list(produced) if isinstance(produced, Iterable) else produced
+            is_at_once = isinstance(produced, list | tuple) or not isinstance(produced, Iterable)
+            return produced if is_at_once else list(map(self._own, produced))
         except USER_CODE_ERRORS as error:
             return error
         except asyncio.CancelledError as error:
@@ -91,7 +94,7 @@ class EventLoop:
         """Await a call of user code; read all values of an async generator."""
         self._calls[id(call)] = call
         try:
-            return [value async for value in call] if hasattr(call, "__aiter__") else await call
+            return [self._own(value) async for value in call] if hasattr(call, "__aiter__") else await call
         finally:
             del self._calls[id(call)]
 

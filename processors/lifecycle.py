@@ -6,8 +6,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .declare.processor import Processor
-from .declare.stateless import Stateless
+from .declare import Processor, Stateless
 from .errors import USER_CODE_ERRORS, ProcessorFailed
 from .user_code import error_in_words
 

@@ -7,12 +7,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TypeVar
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 5.0
 LOG_EVERY_S = 30.0
 """The least time between two log lines about the same outage."""
+
+FIRST_WAIT_PAUSE_S = 10.0
+LONGEST_WAIT_PAUSE_S = 300.0
+"""The pauses between two log lines about one wait: the first, and the bound of all."""
 
 T = TypeVar("T")
 
@@ -27,7 +32,7 @@ def backoff(first_s: float = FIRST_PAUSE_S, longest_s: float = LONGEST_PAUSE_S) 
 
 
 @dataclass(frozen=True)
-class Retry:
+class CallRetry:
     """Repeats a call until it succeeds or a time limit ends.
 
     Args:
@@ -156,3 +161,48 @@ class OutageLog:
         duration_s, was_recorded = self.duration_s(), self._since_s is not None
         self._since_s = None
         return duration_s if was_recorded else None
+
+
+class WaitLog:
+    """When to log a wait: at its start, and then after pauses that double. Thread-safe: threads that wait for the same service log it once.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since_s: float | None = None
+        self._due_s, self._pause_s = 0.0, FIRST_WAIT_PAUSE_S
+        self._lock = threading.Lock()
+
+    def is_due(self, since_s: float | None = None) -> bool:
+        """Return whether to log the wait now. Begins it, unless it is in progress.
+
+        Args:
+            since_s: the begin of the wait, by the clock; None for now.
+        """
+        with self._lock:
+            now_s = self._clock()
+            if self._since_s is None:
+                self._since_s = now_s if since_s is None else since_s
+                self._due_s, self._pause_s = now_s, FIRST_WAIT_PAUSE_S
+            if now_s < self._due_s:
+                return False
+            self._due_s, self._pause_s = now_s + self._pause_s, min(2 * self._pause_s, LONGEST_WAIT_PAUSE_S)
+            return True
+
+    def __str__(self) -> str:
+        """The duration and the start of the wait; empty at its start, or without one."""
+        since_s = self._since_s
+        waited_s = 0.0 if since_s is None else self._clock() - since_s
+        if waited_s < 1:
+            return ""
+        since = datetime.fromtimestamp(time.time() - waited_s, UTC)
+        return f"for {waited_s:.0f} s, since {since:%H:%M:%S} UTC"
+
+    def end(self) -> float | None:
+        """End the wait; return its duration in seconds, or None without one."""
+        with self._lock:
+            since_s, self._since_s = self._since_s, None
+        return None if since_s is None else self._clock() - since_s

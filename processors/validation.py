@@ -219,5 +219,5 @@ def is_function_of(candidate: object, *arguments: str) -> bool:
 
 
 def is_class(candidate: object) -> TypeGuard[type]:
-    """Return whether an object is a class. Python 3.10 counts `list[int]` as one, which `issubclass` rejects."""
-    return isinstance(candidate, type) and get_origin(candidate) is None
+    """Return whether an object is a class."""
+    return isinstance(candidate, type)

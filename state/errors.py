@@ -1,6 +1,6 @@
 """Errors of states and their files, by the caller's next step."""
 
-from ..processors.errors import PenstockError
+from ..processors import PenstockError
 
 
 class StateError(PenstockError):
@@ -16,7 +16,7 @@ class ForeignState(StateError):
 
 
 class StateUnwritable(StateError):
-    """The disk or folder refuses access: free space or fix the permissions, then start again."""
+    """The disk or folder refuses access: do what the message says, then start again."""
 
 
 class StateDamaged(StateError):

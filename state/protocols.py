@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..processors.keyed_state.changes import Changes, MergeChanges
-from ..processors.shard.position import Offsets, StatePosition
-from ..processors.shard.shard import HeldOutput
+from ..processors.keyed_state import Changes, MergeChanges
+from ..processors.shard import HeldOutput, Offsets, StatePosition
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from support.databases import postgres, redis_cluster, redis_server
 from support.meters import APP
 from support.spark_classes import CLASSES, QUICK_JAVA, with_classes
 
-from penstock.ops.dev_services import running_kafka
+from penstock.ops.start.dev_services.services import running_kafka
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 __all__ = ["postgres", "redis_cluster", "redis_server"]  # fixtures of all suites
@@ -29,7 +29,7 @@ settings.load_profile("untimed")
 
 @pytest.fixture(scope="session", autouse=True)
 def quick_java() -> Iterator[None]:
-    """Services and Spark live for minutes here: a third of what a broker computed in them was the optimising compiler."""
+    """Services and Spark run for minutes here, in which the optimising compiler took a third of a broker's processor time."""
     with pytest.MonkeyPatch.context() as environment:
         for name, value in {**QUICK_JAVA, **with_classes(CLASSES)}.items():
             environment.setenv(name, value)
@@ -38,7 +38,7 @@ def quick_java() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def interruptible() -> None:
-    """Children inherit an ignored SIGINT, and a shell ignores it in what a script runs in the background."""
+    """A shell ignores SIGINT in the background processes of a script, and child processes would inherit that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -116,5 +116,5 @@ def app(tmp_path: Path, unique: str) -> Path:
 
 @pytest.fixture
 def prefix(unique: str) -> str:
-    """How the names of this test's categories begin."""
+    """The prefix of the names of this test's categories."""
     return unique[-60:]

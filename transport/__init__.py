@@ -1,1 +1,5 @@
 """The bus: categories on Kafka, and in memory for tests."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

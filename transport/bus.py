@@ -13,7 +13,7 @@ from .category_spec import CategorySpec, CategoryState, Durability, Topic
 from .messages import Bucket, Outgoing, Polled, Position
 
 
-class Ownership(Protocol):
+class OwnershipListener(Protocol):
     """Callbacks of a reader when its buckets change. The reader calls them from `poll` and `close`, in the caller's thread."""
 
     def assigned(self, buckets: Sequence[Bucket]) -> None:
@@ -58,6 +58,12 @@ class Reader(Scanner, Protocol):
 
     poll_limit: int
     """The most messages of a bucket that a poll returns, or of all buckets together; may change between two polls."""
+    session_s: float
+    """How long the member may be silent before others get its buckets, in seconds."""
+
+    def keep_alive(self) -> None:
+        """Keep the membership although the process does not poll, because it works on a batch. Any thread; nothing is called back."""
+        ...
 
     def start(self, positions: Sequence[Position]) -> None:
         """Read owned buckets from these offsets on, including buckets that are being read or paused."""
@@ -166,7 +172,11 @@ class Catalog(Protocol):
         ...
 
     def durability(self, name: str) -> Durability:
-        """Return the replication and timestamp settings of a category."""
+        """Return the replication and timestamp settings of a category.
+
+        Raises:
+            SettingNotReported: the brokers have no such setting.
+        """
         ...
 
     def message_limit(self, name: str) -> int:
@@ -200,7 +210,7 @@ class Catalog(Protocol):
     def waiting_since(self, positions: Collection[Position]) -> dict[Position, int]:
         """Return when the first event at or after each position arrived at the bus (milliseconds since 1970, UTC).
 
-        Several positions may be in one bucket. Omits positions without a later event. Ignores open transactions.
+        Several positions may be in one bucket. Omits positions without a later event. Events of open and aborted transactions count.
         """
         ...
 
@@ -241,7 +251,7 @@ class Bus(Protocol):
         ...
 
     def reader(
-        self, group: str, categories: Sequence[str], ownership: Ownership, identity: str | None = None
+        self, group: str, categories: Sequence[str], ownership: OwnershipListener, identity: str | None = None
     ) -> Reader:
         """Join a consumer group that shares the buckets of `categories`, which are co-partitioned.
 
@@ -253,8 +263,12 @@ class Bus(Protocol):
         """Return a reader of buckets from given offsets, outside of any group."""
         ...
 
-    def writer(self) -> Writer:
-        """Return a writer."""
+    def writer(self, limit_s: float | None = None) -> Writer:
+        """Return a writer.
+
+        Args:
+            limit_s: how long a message may wait before it is dropped, and the next flush fails; None for the client's own limit.
+        """
         ...
 
     def transactional_writer(

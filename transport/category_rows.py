@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from ..processors.declare.categories import AnyCategory
-from ..processors.declare.codecs import Message, Undecodable
-from ..processors.declare.keys import InvalidKey
-from ..processors.declare.processor import Processor
+from ..processors import counted
+from ..processors.declare import AnyCategory, InvalidKey, Message, Processor, RowUpdate, Undecodable
 from ..processors.lookups import (
+    DEFAULT_LIMIT_BYTES,
     CategoryTable,
     LookupJoin,
     LookupRefused,
@@ -26,19 +25,19 @@ from ..processors.lookups import (
     PreloadedTable,
     TableSize,
 )
-from ..processors.lookups.category_table import DEFAULT_LIMIT_BYTES
-from ..processors.shard.batches import deleted_key
-from ..processors.wording import counted
+from ..processors.shard import deleted_key
 from .bus import Bus, Scanner
 from .category_spec import Topic
-from .codecs.by_category import Codecs
+from .codecs import Codecs
 from .errors import BusError, BusUnreachable, OffsetOutOfRange
 from .messages import Bucket, Position, RawBatch, split_batch
+from .offset_range import polls_to_end
 
 _LOG = logging.getLogger("penstock.lookups")
 CHECK_EVERY_S = 5.0
 """The interval at which a table checks that its topic has the same id and number of buckets."""
-READ_WAIT_S = 0.2
+_CLEARED = object()
+"""In place of a row: the message deletes all rows."""
 SILENCE_LIMIT_S = 30.0
 """The time without a message after which reading to the end counts as failed."""
 
@@ -104,6 +103,12 @@ class _Versions:
         self._of[key] = version
         self.size_bytes += version.size_bytes - (before.size_bytes if before else 0)
         self.rows += (version.row is not None) - (before is not None and before.row is not None)
+
+    def clear(self, until_ms: int) -> None:
+        """Delete all rows that have arrived up to a time (milliseconds since 1970, UTC)."""
+        for key, version in list(self._of.items()):
+            if version.row is not None and version.arrival_ms <= until_ms:
+                self.put(key, version._replace(row=None))
 
     def forget_deletions(self) -> None:
         """Remove the versions of deleted keys, which only a later read of an older bucket needs."""
@@ -214,8 +219,10 @@ class CategoryRows(PreloadedTable):
         scanner = self._bus.scanner([Position(Bucket(name, number), start) for number, start in state.starts.items()])
         versions = _Versions(name, self._max_bytes)
         try:
-            for batch in _to_end(scanner, {Bucket(name, number) for number in state.ends}):
-                self._apply(batch, versions)
+            unread = dict.fromkeys(Bucket(name, number) for number in state.ends)
+            for polled in polls_to_end(self._bus, scanner, unread, silence_limit_s=SILENCE_LIMIT_S):
+                for batch in polled.batches:
+                    self._apply(batch, versions)
             versions.forget_deletions()
             versions.expect_fit()
         except BaseException:
@@ -243,30 +250,48 @@ class CategoryRows(PreloadedTable):
 
     def _apply(self, batch: RawBatch, versions: _Versions) -> None:
         batch = split_batch(self._codec, batch)
-        decoded = self._codec.decode(batch.messages)
         arrivals_ms = batch.arrivals_ms().tolist()
-        changes = dict(
-            zip(decoded.at, zip(self._category.keys_of(decoded.events), decoded.events, strict=True), strict=True)
-        )
-        failed = []
-        for bad in decoded.bad:
-            try:
-                key = deleted_key(bad, batch.messages[bad.at], self._category)
-            except InvalidKey:
-                key = None
-            if key is None:
-                failed.append(bad)
-            else:
-                changes[bad.at] = (key, None)
-        for at, (key, row) in sorted(changes.items(), key=itemgetter(0)):
-            version = _Version(row, batch.bucket.number, arrivals_ms[at], _size_of(batch.messages[at]))
-            before = versions.get(key)
+        failed: list[Undecodable] = []
+        for at, (key, change) in sorted(self._changes(batch, failed).items(), key=itemgetter(0)):
+            if change is _CLEARED:
+                versions.clear(arrivals_ms[at])
+                continue
+            before, size = versions.get(key), _size_of(batch.messages[at])
+            if isinstance(change, RowUpdate):
+                if before is None or before.row is None:
+                    failed.append(Undecodable(at, change.reason, untimed=False))
+                    continue
+                change, size = change.onto(before.row), max(size, before.size_bytes)  # noqa: PLW2901 - the whole row
+            version = _Version(change, batch.bucket.number, arrivals_ms[at], size)
             if before is None or before.bucket == version.bucket or before.arrival_ms <= version.arrival_ms:
                 versions.put(key, version)
         versions.positions[batch.bucket.number] = batch.next_offset
         versions.expect_fit(tolerance=2)
         if failed:
             self._report(batch, failed)
+
+    def _changes(self, batch: RawBatch, failed: list[Undecodable]) -> dict[int, tuple[str, Any]]:
+        """Return by index of its message each change: the key, and a row, a RowUpdate, None for a deletion or `_CLEARED`. Collect the failed messages."""
+        decoded = self._codec.decode(batch.messages)
+        keys = self._category.keys_of(decoded.events)
+        changes = dict(zip(decoded.at, zip(keys, decoded.events, strict=True), strict=True))
+        for bad in decoded.bad:
+            if bad.update is not None:
+                changes[bad.at] = (self._category.keys_of([bad.update])[0], bad.update)
+            elif bad.clears_table:
+                changes[bad.at] = ("", _CLEARED)
+            elif (key := self._deleted(bad, batch.messages[bad.at])) is not None:
+                changes[bad.at] = (key, None)
+            else:
+                failed.append(bad)
+        return changes
+
+    def _deleted(self, bad: Undecodable, message: Message) -> str | None:
+        """Return the key that a message deletes; None if it deletes none."""
+        try:
+            return deleted_key(bad, message, self._category)
+        except InvalidKey:
+            return None
 
     def _report(self, batch: RawBatch, failed: Sequence[Undecodable]) -> None:
         self._failed_loads += len(failed)
@@ -287,23 +312,3 @@ class CategoryRows(PreloadedTable):
 
 def _size_of(message: Message) -> int:
     return len(message.key() or b"") + len(message.value() or b"")
-
-
-def _to_end(scanner: Scanner, unfinished: set[Bucket]) -> Iterator[RawBatch]:
-    """Yield the messages of buckets up to their ends.
-
-    Raises:
-        BusUnreachable: the bus sent nothing for `SILENCE_LIMIT_S`.
-    """
-    last_progress_s = time.monotonic()
-    while unfinished:
-        polled = scanner.poll(READ_WAIT_S)
-        if polled.batches or polled.ended:
-            last_progress_s = time.monotonic()
-        elif time.monotonic() - last_progress_s > SILENCE_LIMIT_S:
-            raise BusUnreachable(
-                f"The table {min(unfinished).category} was not read to its end: the bus sent nothing for {SILENCE_LIMIT_S:.0f} s. Check that the "
-                "brokers are up."
-            )
-        yield from polled.batches
-        unfinished -= {end.bucket for end in polled.ended}

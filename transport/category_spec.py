@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import NamedTuple
 
-from ..processors.declare.categories import AnyCategory
+from ..processors.declare import AnyCategory
 
 
 @dataclass(frozen=True)
@@ -99,3 +99,12 @@ class Durability:
     def is_safe(self) -> bool:
         """Whether every acknowledged message survives the loss of one broker."""
         return self.replicas >= 3 and self.min_in_sync >= 2 and not self.unclean_election
+
+    def timestamp_warning(self, category: str) -> str:
+        """Return what it means that a category has its producers' timestamps, and how to use the broker's; empty if it has the broker's."""
+        if self.uses_arrival_time:
+            return ""
+        return (
+            f"Arrival times of {category} come from its producers (message.timestamp.type=CreateTime). Its lag, `max_future` and the merge order of several "
+            "inputs depend on their clocks. Set message.timestamp.type=LogAppendTime on the topic to use the broker's time."
+        )

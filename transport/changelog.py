@@ -7,11 +7,14 @@ the last change of each key.
     key   b"k" and the state's key, value its bytes or none      a change
     key   b"p", value the position as MessagePack                 the position of the state after the changes before it
 
-When a maintenance operation replaces a state, one transaction rewrites the changelog: it deletes the keys that the state lacks, writes the keys
-of the state, and its position last. A worker that is behind in the changelog then reaches the new state, as after any checkpoint. Deleting and
-creating the changelog would be two steps: a worker between them would restore an empty state.
+When a maintenance operation replaces a state, it rewrites the changelog: it writes the keys of the state, deletes the keys that the state lacks,
+and writes the position last. A worker that is behind in the changelog then reaches the new state, as after any checkpoint. This takes as many
+transactions as the state needs, each with a time limit of its own: no worker starts before the operation is complete, and if it dies, its
+repetition writes all again. Deleting and creating the changelog would be simpler, but other states would then be ahead of their changelog.
 
-A changed declaration may give a processor a changelog that lacks its state. Its worker writes the whole state first.
+A changed declaration may give a processor a changelog that lacks its state. Its worker writes the whole state first, in the same way. Each of its
+transactions also commits positions of the group, the last one those of the state, so it fails if another worker has taken the bucket. If it
+dies, the changelog has no position yet: such a changelog contains no state, and the next owner of the state writes it again.
 """
 
 from __future__ import annotations
@@ -22,16 +25,19 @@ from datetime import timedelta
 
 import msgspec
 
-from ..processors.declare.processor import Processor
-from ..processors.keyed_state.changes import Changes
-from ..processors.shard.position import StatePosition
-from .bus import Bus, Reader
+from ..processors.declare import Processor, size_settings
+from ..processors.keyed_state import Changes
+from ..processors.shard import StatePosition
+from .bus import Bus, Reader, TransactionalWriter
 from .category_spec import CategorySpec
-from .messages import Bucket, Outgoing, Position
+from .errors import OffsetOutOfRange
+from .messages import Bucket, Outgoing, Position, size_of
+from .offset_range import OffsetRange, read_offset_range
 
-READ_WAIT_S = 1.0
 TIMEOUT_S = 600.0
-"""How long the transaction of a whole state may stay open."""
+"""How long one transaction of a rewrite may stay open."""
+PART_BYTES = 64 * 2**20
+"""The size of the changes in such a transaction."""
 
 DELETIONS = timedelta(days=30)
 """How long the changelog keeps deletions. A state that is further behind is rebuilt from the whole changelog."""
@@ -45,7 +51,11 @@ _decode = msgspec.msgpack.Decoder(StatePosition).decode
 def changelog_spec(processor: type[Processor]) -> CategorySpec:
     """Return the category of a processor's changelog."""
     return CategorySpec(
-        f"{processor.name}.changelog", processor.inputs()[0].buckets, compacted=True, delete_retention=DELETIONS
+        f"{processor.name}.changelog",
+        processor.inputs()[0].buckets,
+        compacted=True,
+        delete_retention=DELETIONS,
+        settings=size_settings([*processor.sources(), *processor.outputs()]),
     )
 
 
@@ -59,25 +69,28 @@ def logged_changes(
 
 
 def changelog_batches(bus: Bus, bucket: Bucket, begin: int) -> Iterator[tuple[Changes, StatePosition]]:
-    """Read a changelog to its end: yield the changes of each batch, and the position after them."""
-    reader = bus.scanner([Position(bucket, begin)])
-    try:
-        while True:
-            polled = reader.poll(READ_WAIT_S)
-            for batch in polled.batches:
-                changes: Changes = {}
-                reached = StatePosition(changelog_offset=batch.next_offset)
-                for message in batch.messages:
-                    key, value = message.key() or b"", message.value()
-                    if key == _POSITION:
-                        reached = reached.updated(_decode(value or b""))
-                    else:
-                        changes[key[len(_CHANGE) :]] = value
-                yield changes, reached
-            if polled.ended:
-                return
-    finally:
-        reader.close()
+    """Read a changelog to its present end: yield the changes of each batch, and the position after them.
+
+    Raises:
+        OffsetOutOfRange: the changelog ends before `begin`.
+        BusUnreachable: the bus sent nothing for too long.
+    """
+    end = bus.catalog.stable_ends(bucket.category)[bucket.number]
+    if begin > end:
+        raise OffsetOutOfRange(
+            f"{bucket}: the changelog ends at offset {end:,}, and the state on this disk contains it up to {begin:,}. It was deleted, or a broker has "
+            "lost messages. Nothing was read or changed."
+        )
+    for batch in read_offset_range(bus, OffsetRange(bucket, begin, end)):
+        changes: Changes = {}
+        reached = StatePosition(changelog_offset=batch.next_offset)
+        for message in batch.messages:
+            key, value = message.key() or b"", message.value()
+            if key == _POSITION:
+                reached = reached.updated(_decode(value or b""))
+            else:
+                changes[key[len(_CHANGE) :]] = value
+        yield changes, reached
 
 
 def changelog_position(bus: Bus, bucket: Bucket) -> StatePosition:
@@ -96,6 +109,7 @@ def rewrite_changelog_bucket(
     position: StatePosition,
     *,
     member: Reader | None = None,
+    committed: Sequence[Position] = (),
     commits: Sequence[Position] = (),
 ) -> None:
     """Rewrite a bucket of a changelog so that replaying it produces a state. May be repeated, also after a crash.
@@ -107,7 +121,9 @@ def rewrite_changelog_bucket(
         items: the keys and values of the state.
         position: the position of the state.
         member: the member of the processor's group that owns the bucket; None for a group without members.
-        commits: the positions to commit in the same transaction, which fails if the member has lost the bucket.
+        committed: with a member, the group's positions of the bucket, which all transactions but the last commit once more. They fail if the member
+            has lost the bucket.
+        commits: with a member, the positions that the last one commits.
     """
     before = _keys_in(bus, Bucket(changelog, number))
 
@@ -119,8 +135,33 @@ def rewrite_changelog_bucket(
             yield key, None
 
     with closing(bus.transactional_writer(f"{changelog}.{number}.moved", member, TIMEOUT_S, [changelog])) as writer:
-        writer.send(changelog, logged_changes(changes(), _without_changelog(position), number))
-        writer.commit(commits)
+        parts = _parts(logged_changes(changes(), _without_changelog(position), number))
+        part = next(parts)
+        for following in parts:
+            _commit_part(writer, changelog, part, committed)
+            part = following
+        _commit_part(writer, changelog, part, commits)
+
+
+def _commit_part(
+    writer: TransactionalWriter, changelog: str, part: Sequence[Outgoing], positions: Sequence[Position]
+) -> None:
+    writer.send(changelog, part)
+    writer.flush()  # without the time limit of a commit
+    writer.commit(positions)
+
+
+def _parts(messages: Iterable[Outgoing]) -> Iterator[list[Outgoing]]:
+    part: list[Outgoing] = []
+    size = 0
+    for message in messages:
+        part.append(message)
+        size += size_of(message)
+        if size >= PART_BYTES:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
 
 
 def _without_changelog(position: StatePosition) -> StatePosition:

@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import datetime
 from typing import TypeVar, final
 
-from ..processors.declare.categories import AnyCategory
-from .bus import Bus, Catalog, Ownership, Reader, Scanner, TransactionalWriter, Writer
+from ..processors.declare import AnyCategory
+from .bus import Bus, Catalog, OwnershipListener, Reader, Scanner, TransactionalWriter, Writer
 from .category_spec import CategorySpec, CategoryState, Durability, Topic
 from .errors import BusError
 from .messages import Bucket, Outgoing, Polled, Position
@@ -88,7 +88,7 @@ class Clusters:
         return self._home if name is None else self._others[name]
 
     def reader(
-        self, group: str, categories: Sequence[str], ownership: Ownership, identity: str | None = None
+        self, group: str, categories: Sequence[str], ownership: OwnershipListener, identity: str | None = None
     ) -> Reader:
         """Join a group on the home cluster."""
         return self._home.reader(group, categories, ownership, identity)
@@ -107,9 +107,9 @@ class Clusters:
         with naming(name):
             return _NamedScanner(name, self._others[name].scanner(positions))
 
-    def writer(self) -> Writer:
+    def writer(self, limit_s: float | None = None) -> Writer:
         """Return a writer to all clusters. It connects to another cluster with the first message for it."""
-        return _ClustersWriter(self)
+        return _ClustersWriter(self, limit_s)
 
     def transactional_writer(
         self, identity: str, member: Reader | None, timeout_s: float, writes: Collection[str]
@@ -126,15 +126,16 @@ def naming(cluster: str) -> Iterator[None]:
         yield
     except BusError as error:
         text = str(error).replace(settings_table(None), settings_table(cluster))
-        raise type(error)(f"Cluster {cluster}: {text}") from error
+        raise error.reworded(f"Cluster {cluster}: {text}") from error
 
 
 class _ClustersWriter:
     """Sends each category to its cluster."""
 
-    def __init__(self, clusters: Clusters) -> None:
+    def __init__(self, clusters: Clusters, limit_s: float | None) -> None:
         self._clusters = clusters
-        self._home = clusters.home.writer()
+        self._limit_s = limit_s
+        self._home = clusters.home.writer(limit_s)
         self._others: dict[str, Writer] = {}
 
     def send(self, category: str, messages: Iterable[Outgoing]) -> None:
@@ -145,7 +146,7 @@ class _ClustersWriter:
             return
         with naming(name):
             if name not in self._others:
-                self._others[name] = self._clusters.cluster(name).writer()
+                self._others[name] = self._clusters.cluster(name).writer(self._limit_s)
             self._others[name].send(category, messages)
 
     def send_now(self) -> None:

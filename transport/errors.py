@@ -1,10 +1,18 @@
 """Errors of the bus, by what the caller does next."""
 
-from ..processors.errors import PenstockError
+from __future__ import annotations
+
+from typing import Self
+
+from ..processors import PenstockError
 
 
 class BusError(PenstockError):
     """A request to the bus failed. Saved data is unaffected."""
+
+    def reworded(self, text: str) -> Self:
+        """Return the same error with another text."""
+        return type(self)(text)
 
 
 class BusUnreachable(BusError):
@@ -17,6 +25,10 @@ class BusRefuses(BusUnreachable):
 
 class SettingsRefused(BusError):
     """The client library rejects the settings, before any request: correct them."""
+
+
+class SettingNotReported(BusError):
+    """The brokers do not report a setting of a category. Kafka-compatible services have fewer settings than Apache Kafka."""
 
 
 class MissingCategory(BusError):
@@ -37,6 +49,23 @@ class CategoryExists(BusError):
 
 class DeliveryFailed(BusError):
     """Sent messages did not reach the bus: stop before saving the position that covers them."""
+
+
+class OutputsTimedOut(DeliveryFailed):
+    """The bus did not accept sent messages in time: continue from the last committed position, and send less at a time, or allow more time.
+
+    Args:
+        reason: what was not accepted.
+        accepted: the share of the messages that the bus accepted in time; 0 if it accepted no message, or if that is unknown.
+    """
+
+    def __init__(self, reason: str, accepted: float = 0.0) -> None:
+        super().__init__(reason)
+        self.accepted = accepted
+
+    def reworded(self, text: str) -> Self:
+        """Return the same error with another text."""
+        return type(self)(text, self.accepted)
 
 
 class Fenced(BusError):
@@ -81,3 +110,12 @@ class MessageRefused(BusError):
 
 class ForeignMessage(BusError):
     """A category of Penstock contains a message in another format: use the version that wrote it."""
+
+
+def unconfirmed_commit(identity: str, limit_s: float) -> str:
+    """Return the message of a commit that the brokers have confirmed and not carried out."""
+    return (
+        f"Transaction of {identity}: the brokers confirmed its commit, but {limit_s:.0f} s later the group's positions do not show it. An overloaded "
+        "or restarting broker can leave a commit half done, above all one that is alone. It counts as not committed: its outputs are aborted, its "
+        "events are read again, and no output is lost. If this repeats, look for an overload in the brokers' logs, and use three brokers."
+    )

@@ -10,9 +10,8 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
-from ..processors.declare.codecs import Headers, Message
-from ..processors.time.timestamp_validation import UNKNOWN_ARRIVAL_MS
-from ..processors.time.watermarks import Times
+from ..processors.declare import Message, MessageHeaders
+from ..processors.time import UNKNOWN_ARRIVAL_MS, Times
 from .messages import MessageCopy, RawBatch
 
 Numbers = npt.NDArray[np.int64]
@@ -78,7 +77,7 @@ class MessageColumns(Sequence[Message]):
     timestamp_types: npt.NDArray[np.int8]
     values: BytesColumn
     keys: BytesColumn
-    headers: Sequence[Headers | None] | None
+    headers: Sequence[MessageHeaders | None] | None
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -135,7 +134,7 @@ class ColumnBatch(RawBatch):
         offsets: list[int] = self.messages.offsets.tolist()
         return offsets
 
-    def headers(self) -> Sequence[Headers | None]:
+    def headers(self) -> Sequence[MessageHeaders | None]:
         """Return the headers of each message; None for a message without headers."""
         return self.messages.headers or [None] * len(self.messages)
 

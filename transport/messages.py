@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import repeat
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
-from typing_extensions import Self
 
-from ..processors.declare.categories import AnyCategory
-from ..processors.declare.codecs import Codec, Headers, Message, split_messages
-from ..processors.declare.partitioner import Partitioner
-from ..processors.time.timestamp_validation import UNKNOWN_ARRIVAL_MS
-from ..processors.time.watermarks import NEVER_MS, Times
+from ..processors.declare import AnyCategory, Codec, Message, MessageHeaders, Partitioner, split_messages
+from ..processors.time import NEVER_MS, UNKNOWN_ARRIVAL_MS, Times
 
 
 class Bucket(NamedTuple):
@@ -76,7 +72,7 @@ class RawBatch(NamedTuple):
         """Return the offset of each message."""
         return [message.offset() for message in self.messages]
 
-    def headers(self) -> Sequence[Headers | None]:
+    def headers(self) -> Sequence[MessageHeaders | None]:
         """Return the headers of each message; None for a message without headers."""
         return [message.headers() for message in self.messages]
 
@@ -143,7 +139,7 @@ class MessageCopy:
         bucket: int = 0,
         offset: int = 0,
         timestamp: tuple[int, int] = (0, 0),
-        headers: Headers | None = None,
+        headers: MessageHeaders | None = None,
     ) -> None:
         self._value = value
         self._key = key
@@ -160,7 +156,7 @@ class MessageCopy:
         """Return the payload."""
         return self._value
 
-    def headers(self) -> Headers | None:
+    def headers(self) -> MessageHeaders | None:
         """Return the headers; None without headers."""
         return self._headers
 
@@ -194,7 +190,7 @@ class Outgoing(NamedTuple):
     key: bytes | None
     value: bytes | None
     bucket: int = BY_KEY
-    headers: Headers | None = None
+    headers: MessageHeaders | None = None
 
 
 _new_outgoing = partial(tuple.__new__, Outgoing)
@@ -204,7 +200,7 @@ def outgoing(
     category: AnyCategory,
     message_keys: Sequence[bytes],
     values: Iterable[bytes | None],
-    headers: Iterable[Headers | None] | None = None,
+    headers: Iterable[MessageHeaders | None] | None = None,
 ) -> Iterator[Outgoing]:
     """Return messages of a category for the buckets of their keys, by its partitioner; by MURMUR2 if that is unknown.
 

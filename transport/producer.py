@@ -9,13 +9,10 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Generic, TypeVar, cast, final
 
-from ..processors.declare.categories import AnyCategory, Category
-from ..processors.declare.records import AnyRecord
-from ..processors.declare.routes import To, expect_tombstone
-from ..processors.declare.tombstones import Tombstone
-from ..processors.errors import DeclarationError
+from ..processors import DeclarationError
+from ..processors.declare import AnyCategory, AnyRecord, Category, To, Tombstone, expect_tombstone
 from .bus import Bus, TransactionalWriter, Writer
-from .codecs.by_category import Codecs, encoded_messages
+from .codecs import Codecs, encoded_messages
 from .errors import BusError
 from .kafka import KafkaBus, KafkaSettings
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
-from ..processors.declare.codecs import Headers, Message
+from ..processors.declare import Message, MessageHeaders, RetryChain
+from .codecs import MALFORMED
 from .messages import Bucket, MessageCopy, Outgoing
 
 ORIGIN_HEADER = "penstock.retry.origin"
 ERROR_HEADER = "penstock.retry.error"
 ERROR_LIMIT = 500
 """The most characters of the last error that a message contains."""
+_ADDED = [ORIGIN_HEADER, ERROR_HEADER]
+"""The headers that a waiting message has after those of its event."""
 
 
-class Origin(msgspec.Struct, frozen=True):
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+
+class RetryOrigin(msgspec.Struct, frozen=True):
     """The first place of an event that is retried.
 
     Args:
@@ -28,45 +34,56 @@ class Origin(msgspec.Struct, frozen=True):
     """
 
     category: str
-    bucket: int
-    offset: int
-    timestamp_type: int
-    timestamp_ms: int
-    attempts: int = 0
+    bucket: _Count
+    offset: _Count
+    timestamp_type: Annotated[int, msgspec.Meta(ge=0, le=2)]
+    timestamp_ms: Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
+    attempts: _Count = 0
 
 
 class Returned(NamedTuple):
     """A message as it was first, and its origin."""
 
     message: Message
-    origin: Origin
+    origin: RetryOrigin
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Origin).decode
+_decode = msgspec.json.Decoder(RetryOrigin).decode
 
 
-def returned(message: Message, bucket: Bucket) -> Returned:
-    """Return a message of a retry category as it was first; another message unchanged.
+def returned(message: Message, bucket: Bucket, chain: RetryChain | None) -> Returned:
+    """Return a message of a processor's retry category as it was first; another message unchanged.
+
+    The headers of a message in another category belong to its producer, whatever their names are.
 
     Args:
         message: the message.
         bucket: its bucket.
+        chain: the retry categories of the processor that reads it; None if it has none.
     """
-    headers = message.headers() or []
-    origin = origin_in(headers)
-    if origin is None:
-        return Returned(message, Origin(bucket.category, bucket.number, message.offset(), *message.timestamp()))
-    own = [(name, value) for name, value in headers if name not in {ORIGIN_HEADER, ERROR_HEADER}]
+    is_waiting = chain is not None and chain.includes(bucket.category)
+    headers = message.headers() if is_waiting else None
+    origin = origin_in(headers or ())
+    if origin is None or headers is None:
+        return Returned(message, RetryOrigin(bucket.category, bucket.number, message.offset(), *message.timestamp()))
     timestamp = origin.timestamp_type, origin.timestamp_ms
-    copy = MessageCopy(message.value(), message.key(), origin.bucket, origin.offset, timestamp, own or None)
-    return Returned(copy, origin)
+    own = headers[: -len(_ADDED)] or None
+    return Returned(MessageCopy(message.value(), message.key(), origin.bucket, origin.offset, timestamp, own), origin)
 
 
-def origin_in(headers: Headers) -> Origin | None:
-    """Return the first place of an event by the headers of its message; None if it is not retried."""
-    encoded = next((value for name, value in headers if name == ORIGIN_HEADER), None)
-    return _decode(encoded) if encoded else None
+def origin_in(headers: MessageHeaders) -> RetryOrigin | None:
+    """Return the first place of an event by the headers of its message in a retry category; None if they contain no valid one.
+
+    Only the last headers count: the event's producer may have written others of the same names.
+    """
+    added = headers[-len(_ADDED) :]
+    if [name for name, _ in added] != _ADDED:
+        return None
+    try:
+        return _decode(added[0][1] or b"")
+    except MALFORMED:
+        return None
 
 
 def waiting_message(event: Returned, bucket: int, error: str) -> Outgoing:

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import final
 
-from ..processors.errors import PenstockError
-from ..processors.time.timestamp_validation import format_time
+from ..processors import PenstockError
+from ..processors.time import format_time
 from .bus import Bus
 from .internal_topics import create_missing_categories
 from .kafka import KafkaBus, KafkaSettings
-from .tables.upstream_watermarks import WATERMARKS, WatermarkStatement, watermark_messages, watermarks_on
+from .tables import WATERMARKS, WatermarkStatement, watermark_messages, watermarks_on
 
 
 class WatermarkWentBack(PenstockError):

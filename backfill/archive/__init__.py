@@ -1,1 +1,5 @@
 """The archiver, which copies categories from the bus into the warehouse."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

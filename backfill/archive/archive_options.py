@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..warehouse.layout import By
+from ..warehouse import DayOf
 from .completeness import LatenessAllowance
 
 
@@ -40,7 +40,7 @@ class ArchiveOptions:
     """
 
     segment_events: int
-    by: By
+    by: DayOf
     patience: LatenessAllowance
     accept_gaps: bool
     now_ms: Callable[[], int]

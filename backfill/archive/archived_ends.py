@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from ...transport.bus import Bus
-from ...transport.messages import Bucket
+from ...transport import Bucket, Bus
 from ..errors import BackfillRefused
-from ..warehouse.owners import bucket_notes
-from ..warehouse.warehouse import Warehouse
+from ..warehouse import Warehouse, bucket_notes
 from .consumer_group import group_of
 
 

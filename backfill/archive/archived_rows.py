@@ -8,14 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ...processors.declare.categories import AnyCategory
-from ...processors.declare.codecs import Codec, ColumnCodec
-from ...processors.declare.column_events import ColumnEvents
-from ...processors.declare.processor import needed_columns
-from ...processors.errors import DeclarationError
-from ...processors.time.watermarks import Times
-from ...transport.messages import RawBatch, split_batch
-from ..warehouse.columns import CONVERSION_ERRORS, ELEMENT, MARKS, Columns
+from ...processors import DeclarationError
+from ...processors.declare import AnyCategory, Codec, ColumnCodec, ColumnEvents, needed_columns
+from ...processors.time import Times
+from ...transport import RawBatch, split_batch
+from ..warehouse import CONVERSION_ERRORS, ELEMENT, MARKS, RecordColumns
 
 
 class ExcludedEvent(NamedTuple):
@@ -56,7 +53,7 @@ class ArchivedRows:
     def __init__(self, category: AnyCategory, codec: Codec) -> None:
         self._category = category
         self._codec = codec
-        self._columns = Columns(category.record)
+        self._columns = RecordColumns(category.record)
         self._names = () if category.splits_messages else needed_columns(category, None) or ()
         self.schema = archive_schema_of(category)
 
@@ -139,14 +136,14 @@ def _are_alike(found: pa.Schema, declared: pa.Schema) -> bool:
     return found.names == declared.names and found.types == declared.types
 
 
-def archive_schema(columns: Columns) -> pa.Schema:
+def archive_schema(columns: RecordColumns) -> pa.Schema:
     """Return the columns of an archived category: its record's, and the origin of each event."""
     return pa.schema([*columns.schema, *MARKS])
 
 
 def archive_schema_of(category: AnyCategory) -> pa.Schema:
     """Return the same for a category, with the number of each event in its message if a message may contain several."""
-    schema = archive_schema(Columns(category.record))
+    schema = archive_schema(RecordColumns(category.record))
     return schema.append(ELEMENT) if category.splits_messages else schema
 
 

@@ -9,16 +9,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
-from ...processors.declare.categories import AnyCategory
-from ...processors.errors import DeclarationError
-from ...processors.retry import Retry
-from ...processors.wording import counted
-from ...state.files.wrappers import RetryingFileStore
-from ...transport.bus import Bus
-from ...transport.elapsed import elapsed_s
-from ...transport.messages import Bucket
-from ..warehouse.layout import By
-from ..warehouse.warehouse import Warehouse
+from ...processors import BackgroundThread, CallRetry, DeclarationError, counted
+from ...processors.declare import AnyCategory
+from ...state.files import RetryingFileStore
+from ...transport import Bucket, Bus, elapsed_s
+from ..warehouse import DayOf, Warehouse
 from .archive_options import ArchiveMetrics, ArchiveOptions
 from .category_archive import CategoryArchive
 from .completeness import LatenessAllowance
@@ -29,6 +24,8 @@ POLL_WAIT_S = 0.1
 OUTAGE_LIMIT = timedelta(minutes=4)
 """Below Kafka's limit between two polls, so that the archiver keeps its buckets."""
 RETRY_PAUSES_S = 0.25, 10.0
+LOOK_EVERY_S = 1.0
+"""How often a thread looks whether the warehouse hangs."""
 OUTAGE_ADVICE = (
     "Committed positions cover only events in the warehouse, so no event is lost. Start the archiver again: it continues from "
     "there, and archives every event once."
@@ -62,7 +59,7 @@ class Archiver:
         warehouse: Warehouse,
         *,
         segment_events: int = SEGMENT_EVENTS,
-        by: By = By.EVENT_TIME,
+        by: DayOf = DayOf.EVENT_TIME,
         patience: LatenessAllowance = DEFAULT_PATIENCE,
         write_every: timedelta = timedelta(minutes=5),
         accept_gaps: bool = False,
@@ -79,12 +76,25 @@ class Archiver:
         self._stopping = False
         self._idle = True
         options = ArchiveOptions(segment_events, by, patience, accept_gaps, now_ms, monotonic_s)
-        retry = Retry(outage_limit.total_seconds(), *RETRY_PAUSES_S, is_stopping=lambda: self._stopping)
-        retrying = Warehouse(RetryingFileStore(warehouse.files, retry, OUTAGE_ADVICE))
+        retry = CallRetry(outage_limit.total_seconds(), *RETRY_PAUSES_S, is_stopping=lambda: self._stopping)
+        self._files = RetryingFileStore(warehouse.files, retry, OUTAGE_ADVICE)
+        retrying = Warehouse(self._files)
         self._archives = [CategoryArchive(bus, category, retrying, options, self.metrics) for category in categories]
 
     def run(self, finished: Callable[[Archiver], bool] = lambda _: False) -> None:
         """Archive until `stop` is called or `finished` returns True. Then write all events and leave the groups."""
+        watch = BackgroundThread("archiver-waits", lambda: self._log_waits(watch))
+        watch.start()
+        try:
+            self._run(finished)
+        finally:
+            watch.close()
+
+    def _log_waits(self, thread: BackgroundThread) -> None:
+        while not thread.wait(LOOK_EVERY_S):
+            self._files.log_wait()
+
+    def _run(self, finished: Callable[[Archiver], bool]) -> None:
         try:
             while not self._stopping:
                 if finished(self) and self.save():

@@ -18,17 +18,28 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from ...processors.wording import counted
-from ...transport.bus import Bus, Reader
-from ...transport.errors import Fenced
-from ...transport.messages import Bucket, Position
+from ...processors import counted
+from ...transport import Bucket, Bus, Fenced, Position, Reader
 from ..errors import ArchiveGap, ArchiveRefused
-from ..warehouse.archive_settings import ResolvedSettings, expect_same_topic, resolve_settings, widen_files
-from ..warehouse.layout import By, StoredFile
-from ..warehouse.listing import Listing
-from ..warehouse.notes import BucketNote, bucket_note, claim_note, epochs_among, write_note
-from ..warehouse.owners import Owners, claim, note_of
-from ..warehouse.warehouse import WRITERS, Warehouse
+from ..warehouse import (
+    WRITERS,
+    ArchivedFile,
+    BucketNote,
+    DayOf,
+    Listing,
+    Owners,
+    ResolvedSettings,
+    Warehouse,
+    bucket_note,
+    claim,
+    claim_note,
+    epochs_among,
+    expect_same_topic,
+    note_of,
+    resolve_settings,
+    widen_files,
+    write_note,
+)
 from .archive_options import ArchiveMetrics, ArchiveOptions
 from .completeness import BucketDays, CompleteDays
 from .consumer_group import group_of
@@ -48,8 +59,8 @@ class OpenBucket:
     read: int
     written: int
     committed: int
-    earlier: dict[tuple[str, int], list[StoredFile]]
-    superseded: list[StoredFile] = field(default_factory=list)
+    earlier: dict[tuple[str, int], list[ArchivedFile]]
+    superseded: list[ArchivedFile] = field(default_factory=list)
 
     @property
     def unwritten(self) -> UnwrittenSegment:
@@ -61,7 +72,7 @@ class OpenBucket:
         """Whether events were written or a day was closed since the last commit."""
         return self.written > self.committed or self.days.has_uncommitted_closings
 
-    def supersede(self, file: StoredFile) -> None:
+    def supersede(self, file: ArchivedFile) -> None:
         """Record that a file replaces the files of earlier owners."""
         self.superseded += self.earlier.pop((file.day, file.segment), ())
 
@@ -109,7 +120,7 @@ class BucketOpener:
         self._metrics = metrics
         self._schema = schema
         self._settings: ResolvedSettings | None = None
-        self.clock = "_arrived" if options.by is By.ARRIVAL else "_event_time"
+        self.clock = "_arrived" if options.by is DayOf.ARRIVAL else "_event_time"
         """The column that assigns events to days."""
 
     def open(
@@ -238,7 +249,7 @@ class BucketOpener:
             self._warehouse.delete(old)
         return opened
 
-    def _segment(self, bucket: int, offset: int, epoch: int, files: Iterable[StoredFile]) -> Segment:
+    def _segment(self, bucket: int, offset: int, epoch: int, files: Iterable[ArchivedFile]) -> Segment:
         return Segment(
             self._category,
             bucket,
@@ -263,9 +274,9 @@ class BucketOpener:
         return start
 
 
-def _by_segment(files: Iterable[StoredFile]) -> dict[tuple[str, int], list[StoredFile]]:
+def _by_segment(files: Iterable[ArchivedFile]) -> dict[tuple[str, int], list[ArchivedFile]]:
     """Return files by day and segment."""
-    by_segment: dict[tuple[str, int], list[StoredFile]] = {}
+    by_segment: dict[tuple[str, int], list[ArchivedFile]] = {}
     for file in files:
         by_segment.setdefault((file.day, file.segment), []).append(file)
     return by_segment

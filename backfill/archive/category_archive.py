@@ -22,17 +22,25 @@ from contextlib import contextmanager, suppress
 
 import pyarrow as pa
 
-from ...processors.declare.categories import AnyCategory
-from ...processors.time.watermarks import Times
-from ...processors.wording import counted
-from ...transport.bus import Bus, Reader
-from ...transport.codecs.by_category import Codecs
-from ...transport.errors import BusError, BusRefuses, BusUnreachable, CommitUnconfirmed, Fenced, MembershipLost
-from ...transport.messages import Bucket, Position, RawBatch
+from ...processors import WaitLog, counted
+from ...processors.declare import AnyCategory
+from ...processors.time import Times
+from ...transport import (
+    Bucket,
+    Bus,
+    BusError,
+    BusRefuses,
+    BusUnreachable,
+    CommitUnconfirmed,
+    Fenced,
+    MembershipLost,
+    Position,
+    RawBatch,
+    Reader,
+)
+from ...transport.codecs import Codecs
 from ..errors import WarehouseFileMissing
-from ..warehouse.notes import BucketNote, bucket_note, write_note
-from ..warehouse.owners import Owners, final_notes
-from ..warehouse.warehouse import Warehouse
+from ..warehouse import BucketNote, Owners, Warehouse, bucket_note, final_notes, write_note
 from .archive_options import ArchiveMetrics, ArchiveOptions
 from .archived_rows import ArchivedRows, ExcludedEvent
 from .bucket_opener import BucketOpener, OpenBucket
@@ -47,7 +55,7 @@ FENCED_PAUSE_S = 5.0
 
 
 class CategoryArchive:
-    """Archives the assigned buckets of one category. An `Ownership`.
+    """Archives the assigned buckets of one category. An `OwnershipListener`.
 
     Args:
         bus: the bus.
@@ -75,7 +83,7 @@ class CategoryArchive:
         self._owned: set[Bucket] = set()
         self._assigned: list[Bucket] = []
         self._assigned_from_s = 0.0
-        self._is_waiting = False
+        self._wait = WaitLog(options.monotonic_s)
         self._reader: Reader | None = None
 
     def run_once(self, wait_s: float) -> bool:
@@ -83,12 +91,15 @@ class CategoryArchive:
         received = False
         with self._surviving_outages():
             received = self._read(self._joined(), wait_s)
+            if received:
+                self._note_answer()
             self._commit()
         with self._surviving_outages():
             if self._assigned and self._options.monotonic_s() >= self._assigned_from_s:
                 self._open_assigned()
         with self._surviving_outages():
-            self._idle_buckets.refresh_if_due(self._read_offsets)
+            if self._idle_buckets.refresh_if_due(self._read_offsets):
+                self._note_answer()
         return received
 
     def refresh_idle(self) -> bool:
@@ -101,6 +112,7 @@ class CategoryArchive:
         with self._surviving_outages():
             self._idle_buckets.refresh(self._read_offsets)
             self._idle, answered = self._idle_buckets.idle(), True
+            self._note_answer()
         return answered
 
     @property
@@ -119,6 +131,7 @@ class CategoryArchive:
             self._save(self._buckets, self._close_days)
             self._mark_complete()
             self._claim_above_others()
+            self._note_answer()
             saved = True
         return saved and not self._assigned and not any(bucket.is_uncommitted for bucket in self._buckets.values())
 
@@ -143,9 +156,11 @@ class CategoryArchive:
         except BusRefuses:
             raise
         except (CommitUnconfirmed, BusUnreachable) as error:
-            if not self._is_waiting:
-                _LOG.warning("%s The archiver of %s keeps retrying.", error, self._category.name)
-            self._is_waiting = True
+            if self._wait.is_due():
+                waited = f" {self._wait}" if str(self._wait) else ""
+                _LOG.warning(
+                    "%s The archiver of %s waits for Kafka%s, and keeps retrying.", error, self._category.name, waited
+                )
         except (Fenced, WarehouseFileMissing) as error:  # a later owner deletes the files that it has rewritten
             _LOG.warning("%s", error)
             self._start_over()
@@ -153,10 +168,14 @@ class CategoryArchive:
             _LOG.warning("%s", error)
             with suppress(BusError):  # the membership has ended; another reader joins in the next round
                 self.abandon()
-        else:
-            if self._is_waiting:
-                _LOG.warning("The archiver of %s has recovered.", self._category.name)
-            self._is_waiting = False
+
+    def _note_answer(self) -> None:
+        """Record that Kafka has answered. A poll without messages is no answer: the client returns it during an outage, too."""
+        waited_s = self._wait.end()
+        if waited_s is not None:
+            _LOG.warning(
+                "The archiver of %s has recovered: Kafka answers, after %.0f s.", self._category.name, waited_s
+            )
 
     def _start_over(self) -> None:
         """Drop uncommitted work, reopen the buckets that are still owned, and remove superseded files."""
@@ -196,6 +215,7 @@ class CategoryArchive:
         """Open the assigned buckets at their positions."""
         buckets = list(self._assigned)
         opened = self._opener.open(self._joined(), buckets, len(self._owned), self._complete)
+        self._note_answer()
         self._buckets |= opened
         self._idle_buckets.interrupt(opened)
         self._assigned = [bucket for bucket in self._assigned if bucket not in buckets]
@@ -267,8 +287,10 @@ class CategoryArchive:
 
     def _close_days(self) -> None:
         """Close the days that all buckets of the category have passed, including those of other archivers."""
+        notes = self._notes()
+        # Asked for after the notes were read: a bucket is idle only as of all that the others have reached.
         ends = self._bus.catalog.ends(self._category.name)
-        notes = self._notes(len(ends))
+        notes = {number: note for number, note in notes.items() if number < len(ends)}
         reached = {number: note.marks[-1].offset for number, note in notes.items()}
         others = {number: offset for number, offset in reached.items() if number not in self._buckets}
         advanced = self._idle_buckets.follow(others)
@@ -283,7 +305,7 @@ class CategoryArchive:
         """Mark complete days. Only committed closings count: a former owner cannot close a day."""
         buckets = len(self._bus.catalog.ends(self._category.name))
         if self._buckets:
-            self._complete.mark(self._notes(buckets), buckets, self._options.now_ms())
+            self._complete.mark(self._notes(), buckets, self._options.now_ms())
 
     def _claim_above_others(self) -> None:
         """Reopen the buckets that another archiver has claimed since.
@@ -299,11 +321,10 @@ class CategoryArchive:
         if claimed:
             self._assigned_from_s = self._options.monotonic_s() + FENCED_PAUSE_S
 
-    def _notes(self, buckets: int) -> dict[int, BucketNote]:
+    def _notes(self) -> dict[int, BucketNote]:
         """Return the notes of all buckets, with pending notes of owned ones; without buckets whose owner is changing."""
-        stored = final_notes(self._warehouse, self._category.name)
         own = {number: bucket.days.note for number, bucket in self._buckets.items()}
-        return {number: note for number, note in (stored | own).items() if number < buckets}
+        return dict(final_notes(self._warehouse, self._category.name)) | own
 
     def _write_notes(self, buckets: Mapping[int, OpenBucket]) -> None:
         for number, bucket in buckets.items():
@@ -321,6 +342,7 @@ class CategoryArchive:
             self._reader.commit(
                 [Position(Bucket(name, number), bucket.written, bucket.epoch) for number, bucket in uncommitted.items()]
             )
+            self._note_answer()
             for bucket in uncommitted.values():
                 bucket.committed = bucket.written
                 bucket.days.record_commit()

@@ -22,13 +22,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..errors import ArchiveRefused, WarehouseFileMissing
-from ..warehouse.archive_settings import settings_of
-from ..warehouse.layout import EventFile, StoredFile
-from ..warehouse.listing import Listing
-from ..warehouse.notes import SUCCESS
-from ..warehouse.owners import bucket_notes
-from ..warehouse.schema_evolution import ColumnTypeMismatch, fitted, merged, table_of
-from ..warehouse.warehouse import Warehouse
+from ..warehouse import (
+    SUCCESS,
+    ArchivedFile,
+    ColumnTypeMismatch,
+    EventFile,
+    Listing,
+    Warehouse,
+    bucket_notes,
+    fitted,
+    merged,
+    settings_of,
+    table_of,
+)
 
 _LOG = logging.getLogger("penstock.archiver")
 LIMIT_BYTES = 256 * 2**20
@@ -112,7 +118,7 @@ class _Blocks:
     committed: int
     limit_bytes: int
 
-    def groups(self, files: Sequence[StoredFile]) -> Iterator[Sequence[StoredFile]]:
+    def groups(self, files: Sequence[ArchivedFile]) -> Iterator[Sequence[ArchivedFile]]:
         """Yield the files of one day to join, in order: all of them, or those of either half of their smallest common block."""
         if len(files) < 2:
             return
@@ -127,7 +133,7 @@ class _Blocks:
         yield from self.groups([file for file in files if file.segment >= middle * self.length])
 
 
-def _replace(warehouse: Warehouse, group: Sequence[StoredFile]) -> Compacted:
+def _replace(warehouse: Warehouse, group: Sequence[ArchivedFile]) -> Compacted:
     first = group[0]
     whole = first._replace(last=group[-1].last_segment, epoch=0)
     content, events = _joined(warehouse, group)
@@ -137,7 +143,7 @@ def _replace(warehouse: Warehouse, group: Sequence[StoredFile]) -> Compacted:
     return Compacted(first.day, first.bucket, len(group), events, len(content))
 
 
-def _joined(warehouse: Warehouse, group: Sequence[StoredFile]) -> tuple[bytes, int]:
+def _joined(warehouse: Warehouse, group: Sequence[ArchivedFile]) -> tuple[bytes, int]:
     """Return one file with the events of several, by offset, and their number."""
     schema = _schema_of(warehouse, group)
     content, events = BytesIO(), 0
@@ -149,7 +155,7 @@ def _joined(warehouse: Warehouse, group: Sequence[StoredFile]) -> tuple[bytes, i
     return content.getvalue(), events
 
 
-def _schema_of(warehouse: Warehouse, group: Sequence[StoredFile]) -> pa.Schema:
+def _schema_of(warehouse: Warehouse, group: Sequence[ArchivedFile]) -> pa.Schema:
     """Return columns that fit all files, including columns that the record type has lost."""
     schema = pa.schema([])
     for at, file in enumerate(group):

@@ -16,13 +16,34 @@ from datetime import timedelta
 
 import numpy as np
 
-from ...processors.declare.processor import Processor
-from ...processors.time.timestamp_validation import are_plausible, out_of_range, too_far_ahead
-from ...processors.time.watermarks import FOREVER_MS, NEVER_MS, BucketProgress, BucketTime, Confidence, Times, Watermark
-from ..warehouse.layout import Note, last_day_before
-from ..warehouse.listing import Listing
-from ..warehouse.notes import SUCCESS, BucketNote, Closing, Mark, Success, closed_until, create_note, late_from
-from ..warehouse.warehouse import WRITERS, Warehouse
+from ...processors.declare import Processor
+from ...processors.time import (
+    FOREVER_MS,
+    NEVER_MS,
+    BucketProgress,
+    BucketTime,
+    Confidence,
+    Times,
+    Watermark,
+    are_plausible,
+    out_of_range,
+    too_far_ahead,
+)
+from ..warehouse import (
+    SUCCESS,
+    WRITERS,
+    BucketNote,
+    Closing,
+    Listing,
+    Note,
+    OffsetTime,
+    Success,
+    Warehouse,
+    closed_until,
+    create_note,
+    last_day_before,
+    late_from,
+)
 
 
 @dataclass(frozen=True)
@@ -53,7 +74,7 @@ class BucketDays:
         reached = max((mark for mark in marks if mark.offset <= offset), key=lambda mark: mark.offset, default=None)
         progress = BucketProgress() if reached is None else reached.progress
         self._time = BucketTime(patience.watermark, progress)
-        self._committed = self._next = Mark(offset, progress)
+        self._committed = self._next = OffsetTime(offset, progress)
         self._stored: BucketNote | None = None
         self.closings: tuple[Closing, ...] = () if note is None else note.closings
         self._committed_closings = self.closings
@@ -69,7 +90,7 @@ class BucketDays:
     def reach(self, offset: int) -> None:
         """Record that all observed events are before an offset, and in the warehouse."""
         if offset != self._next.offset:
-            self._next = Mark(offset, self._time.progress)
+            self._next = OffsetTime(offset, self._time.progress)
 
     def close(self, day: str) -> None:
         """Close a day and all earlier ones."""

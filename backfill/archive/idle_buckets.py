@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from math import inf
 
-from ...processors.time.idleness import IdleDetector, IdleTimeout
-from ...transport.bus import Bus
-from ...transport.messages import Bucket
+from ...processors.time import IdleDetector, IdleTimeout
+from ...transport import Bucket, Bus
 
 
 class IdleBuckets:
@@ -50,8 +49,8 @@ class IdleBuckets:
         self._others = dict(others)
         return advanced
 
-    def refresh_if_due(self, read: Mapping[int, int]) -> None:
-        """Request the ends of quiet buckets from the bus, when due.
+    def refresh_if_due(self, read: Mapping[int, int]) -> bool:
+        """Request the ends of quiet buckets from the bus, when due. Return whether it was asked, and has answered.
 
         Args:
             read: the offsets up to which this archiver has read its buckets.
@@ -59,7 +58,10 @@ class IdleBuckets:
         now_s = self._monotonic_s()
         if self._is_enabled and now_s - self._asked_s >= self._timeout.ask_every_s:
             offsets = {**self._others, **read}
-            self._request({number: at for number, at in offsets.items() if self._detector(number).is_quiet(now_s)})
+            quiet = {number: at for number, at in offsets.items() if self._detector(number).is_quiet(now_s)}
+            self._request(quiet)
+            return bool(quiet)
+        return False
 
     def refresh(self, read: Mapping[int, int]) -> None:
         """Request the ends of all buckets from the bus now.

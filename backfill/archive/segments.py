@@ -13,11 +13,22 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..warehouse.columns import by_day
-from ..warehouse.layout import StoredFile
-from ..warehouse.notes import Addition, Closing, Late, late_from, late_note, read_note, write_note
-from ..warehouse.schema_evolution import content_of, fitted, table_of
-from ..warehouse.warehouse import WRITERS, Warehouse
+from ..warehouse import (
+    WRITERS,
+    Addition,
+    ArchivedFile,
+    Closing,
+    Late,
+    Warehouse,
+    by_day,
+    content_of,
+    fitted,
+    late_from,
+    late_note,
+    read_note,
+    table_of,
+    write_note,
+)
 
 _LOOSE_BATCHES = 64
 """The number of small batches of one day before they are combined: each one costs memory of its own."""
@@ -45,7 +56,7 @@ class Segment:
         schema: pa.Schema,
         *,
         clock: str = "_event_time",
-        compacted: Iterable[StoredFile] = (),
+        compacted: Iterable[ArchivedFile] = (),
     ) -> None:
         self._category = category
         self._bucket = bucket
@@ -70,7 +81,7 @@ class Segment:
             compacted=self._compacted,
         )
 
-    def restore(self, files: Iterable[StoredFile], warehouse: Warehouse, before: int) -> None:
+    def restore(self, files: Iterable[ArchivedFile], warehouse: Warehouse, before: int) -> None:
         """Restore the written events of this segment before an offset. Later events are read again."""
         for file in files:
             if file.is_compacted or not file.contains(self._bucket, self.start):
@@ -96,7 +107,7 @@ class Segment:
         """Return the days that have changed since they were last written."""
         return sorted(self._unwritten)
 
-    def write(self, day: str, warehouse: Warehouse, late: LateAdditions, late_from: int | None) -> StoredFile:
+    def write(self, day: str, warehouse: Warehouse, late: LateAdditions, late_from: int | None) -> ArchivedFile:
         """Write the file of one day, then its late additions. Return the file.
 
         Args:
@@ -106,7 +117,7 @@ class Segment:
             late_from: the offset from which on events of this day are late; None while none is.
         """
         table = pa.Table.from_batches(self._days[day], self._schema)
-        file = StoredFile(self._category, day, self._bucket, self.start, epoch=self._epoch)
+        file = ArchivedFile(self._category, day, self._bucket, self.start, epoch=self._epoch)
         warehouse.write(file, content_of(table))
         if late_from is not None:
             additions = table.filter(pc.greater_equal(table.column("_offset"), pa.scalar(late_from, pa.int64())))
@@ -133,12 +144,12 @@ class UnwrittenSegment(NamedTuple):
     late: LateAdditions
     closings: tuple[Closing, ...]
 
-    def write(self, day: str, warehouse: Warehouse) -> StoredFile:
+    def write(self, day: str, warehouse: Warehouse) -> ArchivedFile:
         """Write the file of one day."""
         return self.segment.write(day, warehouse, self.late, late_from(self.closings, day))
 
 
-def write_changed(segments: Iterable[UnwrittenSegment], warehouse: Warehouse) -> list[StoredFile]:
+def write_changed(segments: Iterable[UnwrittenSegment], warehouse: Warehouse) -> list[ArchivedFile]:
     """Write the changed days of segments. Return the files.
 
     Several are written at a time, since each one waits for its disk or network: on HDFS this is four times as fast.

@@ -5,11 +5,21 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from ..warehouse.footers import footer_of
-from ..warehouse.layout import Note, StoredFile
-from ..warehouse.listing import Listing
-from ..warehouse.notes import SUCCESS, Addition, Late, Success, epochs_among, late_note, read_note
-from ..warehouse.warehouse import WRITERS, Warehouse
+from ..warehouse import (
+    SUCCESS,
+    WRITERS,
+    Addition,
+    ArchivedFile,
+    Late,
+    Listing,
+    Note,
+    Success,
+    Warehouse,
+    epochs_among,
+    footer_of,
+    late_note,
+    read_note,
+)
 
 
 @dataclass(frozen=True)
@@ -48,7 +58,7 @@ def archive_status(warehouse: Warehouse, category: str) -> list[DayStatus]:
 
 
 def _day_status(
-    warehouse: Warehouse, category: str, day: str, listing: Listing, events: dict[StoredFile, int]
+    warehouse: Warehouse, category: str, day: str, listing: Listing, events: dict[ArchivedFile, int]
 ) -> DayStatus:
     files, notes = listing.of_day(day), listing.notes.get(day, frozenset())
     success = read_note(warehouse, Note(category, SUCCESS, day), Success) if SUCCESS in notes else None

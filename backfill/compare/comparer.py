@@ -16,12 +16,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ...processors.declare.aggregator import Aggregator
-from ...processors.declare.categories import AnyCategory
-from ...processors.declare.processor import Processor, as_tuple
-from ...processors.declare.records import fields_of
-from ...processors.monoids import Monoid
-from ...processors.monoids.equality import alike
+from ...processors.declare import Aggregator, AnyCategory, Processor, as_tuple, fields_of
+from ...processors.monoids import Monoid, alike
 
 _ABSENT = object()
 _encode = msgspec.msgpack.Encoder(order="sorted").encode

@@ -19,20 +19,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation calls it
 from pyspark.sql.window import Window
 
-from ...processors.apps.apps import App, AppName
-from ...processors.declare.categories import AnyCategory
-from ...processors.declare.phases import Partials
-from ...processors.errors import DeclarationError
+from ...processors import DeclarationError
+from ...processors.apps import App, AppName
+from ...processors.declare import AnyCategory, Partials
 from ..errors import BackfillRefused
-from ..sources.coverage import WantedDays, check_coverage
-from ..sources.source import Source, in_days, spark_schema
-from ..spark.failures import translated_errors
-from ..spark.hadoop import Folders
-from ..spark.session import spark_session
-from ..spark.shipping import ship
-from ..warehouse.columns import OUTPUT_MARKS, Columns
-from ..warehouse.layout import Days
-from ..warehouse.warehouse import Warehouse, open_warehouse
+from ..sources import BatchEvents, WantedDays, check_coverage, in_days, spark_schema
+from ..spark import ship, spark_session, translated_errors
+from ..warehouse import OUTPUT_MARKS, Days, RecordColumns, Warehouse, open_warehouse
 from .comparer import STREAM_AND_BATCH, writes_updates
 from .comparison_worker import (
     DIFFERING,
@@ -61,6 +54,7 @@ def compare(
     master: str = "local[*]",
     differences: Path | None = None,
     allow_missing: bool = False,
+    webhdfs: str | None = None,
 ) -> list[Comparison]:
     """Compare each category that the app writes, for outputs whose event time lies in the days `first` to `last`.
 
@@ -78,6 +72,7 @@ def compare(
         master: the Spark master.
         differences: a local Parquet file for all differences; replaced once the comparison is complete.
         allow_missing: continue if days of the stream's outputs are missing or incomplete; see `coverage`.
+        webhdfs: the WebHDFS address of an output on HDFS; by default as of `open_warehouse`.
 
     Raises:
         BackfillRefused: there are no days, no outputs, or one side has none of the outputs; nothing was compared.
@@ -89,6 +84,9 @@ def compare(
     app = app_name.load()
     written = [_Written.of(app, category) for category in _outputs(app)]
     days = Days(first, last)
+    computed = open_warehouse(output, webhdfs)
+    # Before Spark starts, which takes longer than all of this.
+    present = check_outputs(app, [category.category for category in written], warehouse, computed)
     incomplete = check_coverage(
         warehouse, [WantedDays(category.category, days, days) for category in written], allow_missing=allow_missing
     )
@@ -97,13 +95,8 @@ def compare(
         translated_errors("Comparing"),
         _optional_file(differences) as file,
     ):
-        stream, batch = Source(spark, warehouse), Source(spark, open_warehouse(output))
+        stream, batch = BatchEvents(spark, warehouse), BatchEvents(spark, computed)
         shipped = ship(spark.sparkContext, app_name, ())
-        present = check_outputs(
-            app,
-            [category.category for category in written],
-            *(Folders(spark, side.location) for side in (stream, batch)),
-        )
         return [
             _CategoryComparison(
                 category, ComparedCategory(shipped, category.name), days, stream, batch, present[category.name]
@@ -152,9 +145,12 @@ def _optional_file(path: Path | None) -> Iterator[DifferenceFile | None]:
 
 
 class CategoryFolders(Protocol):
-    """Folders of categories below a root, such as `Folders`."""
+    """Folders of categories at a location, such as a `Warehouse`."""
 
-    root: str
+    @property
+    def location(self) -> str:
+        """The location."""
+        ...
 
     def has(self, category: str) -> bool:
         """Return whether the folder of a category exists."""
@@ -203,12 +199,12 @@ def check_outputs(
     )
     if in_stream != in_batch:
         raise BackfillRefused(
-            f"{(batch if in_stream else archive).root} has no {', '.join(names)}. Nothing was compared. Archive the stream's outputs and "
+            f"{(batch if in_stream else archive).location} has no {', '.join(names)}. Nothing was compared. Archive the stream's outputs and "
             "backfill the same processors first, or compare one processor (path/app.py:Processor)."
         )
     if not in_stream and not any(archive.has(category.name) for category in app.categories()):
         raise BackfillRefused(
-            f"There are no outputs to compare: {archive.root} has no category of {app.name}, and {batch.root} has none of its outputs. "
+            f"There are no outputs to compare: {archive.location} has no category of {app.name}, and {batch.location} has none of its outputs. "
             "Check both locations, and archive the app's categories first (penstock archive run)."
         )
     return present
@@ -219,8 +215,8 @@ class _CategoryComparison:
     written: _Written
     compared: ComparedCategory
     days: Days
-    stream: Source
-    batch: Source
+    stream: BatchEvents
+    batch: BatchEvents
     present: OutputsPresent
 
     def run(self, file: DifferenceFile | None, incomplete: str) -> Comparison:
@@ -261,7 +257,7 @@ class _CategoryComparison:
     def _batch_records(self) -> DataFrame:
         if not self.present.batch:
             return _empty(self.batch)
-        schema = pa.schema([*Columns(self.written.category.record).schema, *OUTPUT_MARKS])
+        schema = pa.schema([*RecordColumns(self.written.category.record).schema, *OUTPUT_MARKS])
         no_offsets = {"_bucket": F.lit(None).cast("int"), "_offset": F.lit(None).cast("long")}
         return self._records(self.batch.read(self.written.name, schema).withColumns(no_offsets))
 
@@ -270,7 +266,7 @@ class _CategoryComparison:
         return stored.where(wanted).mapInArrow(encoded_records(self.compared), spark_schema(RECORDS))
 
 
-def _empty(source: Source) -> DataFrame:
+def _empty(source: BatchEvents) -> DataFrame:
     return source.spark.createDataFrame([], spark_schema(RECORDS))
 
 

@@ -15,13 +15,11 @@ from functools import partial
 import msgspec
 import pyarrow as pa
 
-from ...processors.apps.apps import AppName
-from ...processors.declare.categories import AnyCategory
-from ...processors.models.conversion import encode_model
-from ..spark.batches import Batches, Transform
-from ..spark.failures import marked_errors
-from ..spark.shipped_app import ShippedApp
-from ..warehouse.columns import Columns
+from ...processors.apps import AppName
+from ...processors.declare import AnyCategory
+from ...processors.models import encode_model
+from ..spark import Batches, ShippedApp, Transform, marked_errors
+from ..warehouse import RecordColumns
 from .comparer import Kind, RecordComparer, RecordPair
 from .summary import ComparisonSummary
 
@@ -98,7 +96,7 @@ def differing(compared: ComparedCategory) -> Transform:
 
 def _encoded_records(compared: ComparedCategory, batches: Batches) -> Batches:
     with marked_errors(f"Reading {compared.name}"):
-        columns = Columns(compared.category.record)
+        columns = RecordColumns(compared.category.record)
         for batch in batches:
             values = pa.array(map(_encode, columns.records(batch)), pa.binary())
             marks = [batch.column(name) for name in ("_key", "_event_time", "_bucket", "_offset")]

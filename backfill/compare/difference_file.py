@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..errors import WarehouseError
-from ..warehouse.layout import aside_name
+from ..warehouse import aside_name
 from .comparer import STREAM_AND_BATCH, RecordPair, as_json_text
 
 _DIFFERENCES: dict[str, pa.DataType] = {

@@ -19,15 +19,12 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from ...processors.apps.apps import App, AppName
-from ...processors.declare.categories import AnyCategory
-from ...processors.models.conversion import encode_model
-from ..archive.archived_rows import archive_schema
+from ...processors.apps import App, AppName
+from ...processors.declare import AnyCategory
+from ...processors.models import encode_model
+from ..archive import archive_schema
 from ..errors import BackfillRefused
-from ..warehouse.columns import MARKS, Columns
-from ..warehouse.layout import Days
-from ..warehouse.stored import StoredCategory
-from ..warehouse.warehouse import Warehouse
+from ..warehouse import MARKS, Days, RecordColumns, StoredCategory, Warehouse
 from .comparer import RecordComparer, RecordPair, writes_updates
 from .summary import by_time_and_key
 
@@ -67,7 +64,7 @@ class ExplainedOutput(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Explanation:
+class DifferenceExplanation:
     """The events and outputs of a key, both in order of event time.
 
     Args:
@@ -85,7 +82,7 @@ class Explanation:
 
 def explain(
     app_name: AppName, archive: Warehouse, batch: Warehouse, key: str, days: Days, *, limit: int
-) -> Explanation:
+) -> DifferenceExplanation:
     """Find the events and outputs of a key.
 
     Args:
@@ -116,7 +113,7 @@ def explain(
             f"No record from {days} has the key {key!r}: no input event of {app_name} in {archive.location}, and no output there or in "
             f"{batch.location}. Check the days, and that the key is written as `penstock category tail` shows it."
         )
-    return Explanation(
+    return DifferenceExplanation(
         tuple(events[:limit]),
         tuple(outputs[:limit]),
         more_events=len(events) > limit,
@@ -134,7 +131,7 @@ def _outputs(app: App) -> list[AnyCategory]:
 
 def _events(archive: Warehouse, category: AnyCategory, key: str, days: Days, limit: int) -> list[ExplainedEvent]:
     """Return the earliest events of a key, and one more than the limit if there are more."""
-    columns = Columns(category.record)
+    columns = RecordColumns(category.record)
     stored = StoredCategory.of(archive, category.name, archive_schema(columns))
     found: list[ExplainedEvent] = []
     for span in stored.spans(days):
@@ -147,7 +144,7 @@ def _events(archive: Warehouse, category: AnyCategory, key: str, days: Days, lim
     return [event._replace(behind_ms=max(newest[event.bucket, event.offset] - event.event_time, 0)) for event in found]
 
 
-def _events_in(category: str, columns: Columns, batch: pa.RecordBatch) -> Iterator[ExplainedEvent]:
+def _events_in(category: str, columns: RecordColumns, batch: pa.RecordBatch) -> Iterator[ExplainedEvent]:
     marks = batch.select(MARKS.names).to_pylist()
     for mark, record in zip(marks, columns.records(batch), strict=True):
         position = mark["_bucket"], mark["_offset"], mark["_arrived"], mark["_event_time"]
@@ -194,7 +191,7 @@ class _Outputs:
 
     def __init__(self, app: App, category: AnyCategory, archive: Warehouse, batch: Warehouse, key: str) -> None:
         self._category = category
-        self._columns = Columns(category.record)
+        self._columns = RecordColumns(category.record)
         self._key = key
         self._updates = any(writes_updates(processor, category.name) for processor in app.processors)
         self._comparer = RecordComparer.of(category, app.processors)

@@ -9,28 +9,21 @@ Live results come from a remote store, or, for local state, from the last record
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any, Literal, NamedTuple
 
-from ...processors.declare.aggregator import Aggregator
-from ...processors.declare.categories import AnyCategory
-from ...processors.declare.processor import Processor
-from ...processors.errors import DeclarationError
-from ...processors.time.timestamp_validation import nearest_datetime
-from ...processors.time.windows import MILLISECOND, GlobalWindow
-from ...processors.wording import counted
+from ...processors import DeclarationError, counted
+from ...processors.declare import Aggregator, AnyCategory, Processor
+from ...processors.time import MILLISECOND, GlobalWindow, nearest_datetime
 from ...state.remote import RemoteResults
-from ...transport.bus import Bus
-from ...transport.codecs.by_category import Codecs
-from ...transport.messages import Bucket, Position
-from ..archive.archived_rows import archive_schema
+from ...transport import Bus, old_transactions, ranges_to_end, read_offset_ranges
+from ...transport.codecs import Codecs
+from ..archive import archive_schema
 from ..errors import BackfillRefused
-from ..warehouse.columns import MARKS, Columns
-from ..warehouse.layout import Days, day_of
-from ..warehouse.stored import StoredCategory
-from ..warehouse.warehouse import Warehouse
+from ..warehouse import MARKS, Days, RecordColumns, StoredCategory, Warehouse, day_of
 
 _LOG = logging.getLogger("penstock.query")
 _AHEAD = timedelta(days=1)
@@ -42,7 +35,7 @@ StreamSide = Callable[[int], Mapping[HybridSource, Any]]
 """Returns the record of each key and event time, at least from a time on (milliseconds since 1970, UTC)."""
 
 
-class Result(NamedTuple):
+class HybridResult(NamedTuple):
     """A result of a key and event time.
 
     Args:
@@ -97,7 +90,7 @@ def expect_results(name: str, processor: type[Processor]) -> type[Aggregator]:
 
 def hybrid_results(
     processor: type[Aggregator], batch: BatchSide, live: StreamSide, days: Days, key: str | None = None
-) -> list[Result]:
+) -> list[HybridResult]:
     """Return the results of an aggregator for days of event time, in order of event time and key.
 
     A day comes from the batch if the batch has results of it and its inputs are complete up to the end of the last window that overlaps
@@ -115,7 +108,7 @@ def hybrid_results(
         WarehouseError: a file cannot be read.
     """
     category = processor.outputs()[0]
-    stored = StoredCategory.of(batch.output, category.name, archive_schema(Columns(category.record)))
+    stored = StoredCategory.of(batch.output, category.name, archive_schema(RecordColumns(category.record)))
     if not stored.listing.all_files:
         raise BackfillRefused(
             f"{batch.output.location} has no {category.name}, the output of {processor.__name__}. Run the backfill first (penstock backfill), "
@@ -158,20 +151,22 @@ class _Complete:
         return Days.of(day, day_of(self._processor.window.window(start).end - 1)).names()
 
 
-def _of_batch(stored: StoredCategory, category: AnyCategory, days: Sequence[str], key: str | None) -> Iterator[Result]:
-    columns = Columns(category.record)
+def _of_batch(
+    stored: StoredCategory, category: AnyCategory, days: Sequence[str], key: str | None
+) -> Iterator[HybridResult]:
+    columns = RecordColumns(category.record)
     for day in days:
         for batch in stored.read(Days.of(day, day), key=key):
             records = columns.records(batch)
             marks = zip(category.keys_of(records), category.event_times_of(records), strict=True)
-            yield from (Result(*place, record, "batch") for place, record in zip(marks, records, strict=True))
+            yield from (HybridResult(*place, record, "batch") for place, record in zip(marks, records, strict=True))
 
 
-def _of_live(live: StreamSide, within: Days, days: frozenset[str], key: str | None) -> Iterator[Result]:
+def _of_live(live: StreamSide, within: Days, days: frozenset[str], key: str | None) -> Iterator[HybridResult]:
     first = Days.of(min(days), min(days)).start_ms
-    for (of_key, time), record in live(first).items():
-        if within.contains(time) and day_of(time) in days and key in (None, of_key):
-            yield Result(of_key, time, record, "live")
+    for (of_key, at), record in live(first).items():
+        if within.contains(at) and day_of(at) in days and key in (None, of_key):
+            yield HybridResult(of_key, at, record, "live")
 
 
 def live_from_store(results: RemoteResults, processor: type[Aggregator]) -> StreamSide:
@@ -198,25 +193,19 @@ def live_from_bus(connect: Callable[[], Bus], category: AnyCategory) -> StreamSi
     def live(since_ms: int) -> Mapping[HybridSource, Any]:
         bus = connect()
         since = nearest_datetime(max(since_ms - _AHEAD // MILLISECOND, 0))
-        starts = bus.catalog.at_time(category.name, since)
-        scanner = bus.scanner([Position(Bucket(category.name, number), offset) for number, offset in starts.items()])
-        codec, unread = Codecs(bus).of(category), set(starts)
+        ranges = ranges_to_end(bus, category.name, bus.catalog.at_time(category.name, since))
+        codec = Codecs(bus).of(category)
         found: dict[HybridSource, Any] = {}
-        try:
-            while unread:
-                polled = scanner.poll(0.2)
-                for batch in polled.batches:
-                    decoded = codec.decode(batch.messages)
-                    if decoded.bad:
-                        _LOG.warning(
-                            "%s: skipped %s, which cannot be decoded",
-                            batch.bucket,
-                            counted(len(decoded.bad), "message"),
-                        )
-                    found.update(_by_place(category, decoded.events, since_ms))
-                unread -= {end.bucket.number for end in polled.ended}
-        finally:
-            scanner.close()
+        for batch in read_offset_ranges(bus, ranges):
+            decoded = codec.decode(batch.messages)
+            if decoded.bad:
+                _LOG.warning(
+                    "%s: skipped %s, which cannot be decoded", batch.bucket, counted(len(decoded.bad), "message")
+                )
+            found.update(_by_place(category, decoded.events, since_ms))
+        now_ms = round(time.time() * 1000)
+        for transaction in old_transactions(bus, [category.name], now_ms):
+            _LOG.warning("Newer results are missing: %s", transaction.report(now_ms))
         return found
 
     return live

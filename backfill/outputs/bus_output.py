@@ -14,15 +14,12 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ...processors.declare.categories import AnyCategory
-from ...processors.wording import counted
-from ...transport.bus import Bus
-from ...transport.codecs.by_category import Codecs, encoded_messages
-from ...transport.errors import BusError
-from ...transport.internal_topics import create_missing_categories
+from ...processors import counted
+from ...processors.declare import AnyCategory
+from ...transport import Bus, BusError, create_missing_categories
+from ...transport.codecs import Codecs, encoded_messages
 from ..errors import BackfillFailed, BackfillRefused
-from ..warehouse.layout import Days
-from ..warehouse.warehouse import Warehouse
+from ..warehouse import Days, Warehouse
 from .sent_marks import MARKS, Appending, Sending, marks_on
 from .stored_batch import StoredBatch
 

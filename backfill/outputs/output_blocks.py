@@ -21,16 +21,12 @@ import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
-from ...processors.declare.processor import Processor
-from ...state.files.file_store import FileStore
-from ..sources.source import spark_schema
-from ..spark.batches import Batches, Transform, from_block, joined, to_block
-from ..spark.failures import marked_errors
-from ..spark.task_memory import return_freed_memory
-from ..steps.outputs import name_in_batch, slot_of
-from ..warehouse.columns import OUTPUT_MARKS, Columns, by_day
-from ..warehouse.layout import day_folder
-from ..warehouse.schema_evolution import relaxed_schema
+from ...processors.declare import Processor
+from ...state.files import FileStore
+from ..sources import spark_schema
+from ..spark import Batches, Transform, from_block, joined, marked_errors, return_freed_memory, to_block
+from ..steps import name_in_batch, slot_of
+from ..warehouse import OUTPUT_MARKS, RecordColumns, by_day, day_folder, relaxed_schema
 
 PACKED_BYTES = 4 * 2**20
 """The size of the outputs of one category or sink that a task packs at a time."""
@@ -82,7 +78,7 @@ class OutputBlocks:
         return OutputBlocks(
             processor.__name__,
             [name_in_batch(each) for each in destinations],
-            [relaxed_schema(pa.schema([*Columns(each.record).schema, *OUTPUT_MARKS])) for each in destinations],
+            [relaxed_schema(pa.schema([*RecordColumns(each.record).schema, *OUTPUT_MARKS])) for each in destinations],
         )
 
     def packed(self, frame: DataFrame, step: Transform) -> DataFrame:

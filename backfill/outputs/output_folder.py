@@ -23,13 +23,11 @@ import psutil
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 
-from ...processors.declare.processor import Processor
-from ...state.files.file_store import FileStore
+from ...processors.declare import Processor
+from ...state.files import FileStore
 from ..errors import BackfillRefused
-from ..spark.hadoop import Folders
-from ..warehouse.columns import DAY_COLUMN
-from ..warehouse.layout import Days, folder_of
-from ..warehouse.notes import SUCCESS
+from ..spark import Folders
+from ..warehouse import DAY_COLUMN, SUCCESS, Days, folder_of
 from .output_blocks import OutputBlocks
 
 _LOG = logging.getLogger("penstock.backfill")

@@ -12,15 +12,12 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from ...processors.declare.categories import AnyCategory
-from ...processors.declare.sinks import Sink
-from ...processors.wording import counted
-from ...transport.bus import Bus
-from ...transport.category_spec import CategorySpec
-from ...transport.messages import Outgoing
-from ...transport.tables.bus_table import TEXT_KEY, BusTable
+from ...processors import counted
+from ...processors.declare import AnyCategory, Sink
+from ...transport import Bus, CategorySpec, Outgoing
+from ...transport.tables import TEXT_KEY, BusTable
 from ..errors import BackfillRefused
-from ..warehouse.layout import Days
+from ..warehouse import Days
 from .stored_batch import StoredBatch
 
 Place = TypeVar("Place", AnyCategory, Sink)

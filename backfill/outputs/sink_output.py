@@ -15,23 +15,21 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ...processors.declare.semantics import Semantics
-from ...processors.declare.sinks import (
+from ...processors.declare import (
     RefusedRow,
+    Semantics,
     Sink,
     SinkBatch,
     SinkFenced,
     SinkRefused,
     SinkUnreachable,
     SinkWriter,
+    write_accepted,
 )
-from ...transport.bus import Bus, Writer
-from ...transport.errors import BusError
-from ...transport.internal_topics import create_missing_categories
+from ...transport import Bus, BusError, Writer, create_missing_categories
 from ..errors import BackfillFailed, BackfillRefused
-from ..steps.outputs import name_in_batch
-from ..warehouse.layout import Days
-from ..warehouse.warehouse import Warehouse
+from ..steps import name_in_batch
+from ..warehouse import Days, Warehouse
 from .sent_marks import MARKS, Appending, Sending, SentMark, marks_on
 from .stored_batch import StoredBatch
 
@@ -191,11 +189,12 @@ class _SinkBackfill:
         # The name takes the place of an input, which is a folder in some sinks: days in parts would share it with other days.
         first = {f"{WRITER}-{self.mark.first}-{self.mark.last}": before}
         rows = SinkBatch(WRITER, 0, first, part, position, self._semantics)
+        refused: list[RefusedRow] = []
         if self._semantics is Semantics.AT_MOST_ONCE:
             self._save(after)
-            return self.writer.write(rows) or ()
-        refused = self.writer.write(rows) or ()
-        self._save(after)
+        write_accepted(self.writer, rows, lambda _, found: refused.extend(found))
+        if self._semantics is not Semantics.AT_MOST_ONCE:
+            self._save(after)
         return refused
 
     def _save(self, rows: int) -> None:

@@ -12,12 +12,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ...processors.declare.records import RecordType
-from ..warehouse.columns import OUTPUT_MARKS, Columns
-from ..warehouse.footers import footer_of
-from ..warehouse.layout import EventFile
-from ..warehouse.stored import StoredCategory
-from ..warehouse.warehouse import WRITERS, Warehouse
+from ...processors.declare import RecordType
+from ..warehouse import OUTPUT_MARKS, WRITERS, EventFile, RecordColumns, StoredCategory, Warehouse, footer_of
 
 PART_RECORDS = 50_000
 """The number of records in a part, or up to twice as many."""
@@ -49,7 +45,7 @@ class StoredBatch:
         Raises:
             WarehouseError: the folder cannot be read.
         """
-        schema = pa.schema([*Columns(record).schema, *OUTPUT_MARKS])
+        schema = pa.schema([*RecordColumns(record).schema, *OUTPUT_MARKS])
         stored = StoredCategory.of(folder, name, schema)
         files, sizes = stored.listing.all_files, stored.listing.sizes
         with ThreadPoolExecutor(WRITERS) as pool:
@@ -85,7 +81,7 @@ class StoredBatch:
 
     def _in_order(self, start: int) -> Iterator[list[object]]:
         """Yield the records from a number on, always in the same order: day by day, each file in order of event time."""
-        columns = Columns(self.record)
+        columns = RecordColumns(self.record)
         for file, count in self.counts.items():
             if start < count:
                 rows = pa.Table.from_batches(self.stored.read_files([file], self.stored.schema.names))

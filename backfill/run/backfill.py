@@ -12,30 +12,38 @@ from datetime import date
 from enum import Enum
 from types import MappingProxyType
 
-from ...processors.apps.apps import App, AppName
-from ...processors.declare.aggregator import Aggregator
-from ...processors.declare.categories import AnyCategory
-from ...processors.declare.processor import Destination, Processor
-from ...processors.declare.stateful import Stateful
+from ...processors.apps import App, AppName
+from ...processors.declare import Aggregator, AnyCategory, Destination, Processor, Stateful
 from ...transport.kafka import KafkaBus
 from ..errors import BackfillRefused
-from ..outputs.output_folder import OutputFolder
-from ..sources.bus_part import BusPart
-from ..sources.coverage import ALL_DAYS, WantedDays, check_coverage, expect_archived, joined_notes
-from ..sources.external_inputs import ExternalInputs, external_input_notes, external_inputs
-from ..sources.source import Source
-from ..spark.counts import Counters, total_events_in
-from ..spark.failures import translated_errors
-from ..spark.hadoop import Folders
-from ..spark.progress import Progress, no_progress, reported_progress
-from ..spark.session import spark_session, wait_for_tasks
-from ..spark.shipped_app import ShippedApp
-from ..spark.shipping import ship
-from ..steps.outputs import name_in_batch, times_in_batch
-from ..steps.step import Step
-from ..warehouse.columns import Columns
-from ..warehouse.layout import Days, folder_of
-from ..warehouse.warehouse import Warehouse
+from ..outputs import OutputFolder
+from ..sources import (
+    ALL_DAYS,
+    BatchEvents,
+    BusPart,
+    ExternalInputs,
+    WantedDays,
+    check_coverage,
+    expect_archived,
+    external_input_notes,
+    external_inputs,
+    joined_notes,
+)
+from ..spark import (
+    Counters,
+    Folders,
+    Progress,
+    ShippedApp,
+    no_progress,
+    reported_progress,
+    ship,
+    spark_session,
+    total_events_in,
+    translated_errors,
+    wait_for_tasks,
+)
+from ..steps import BatchStep, name_in_batch, times_in_batch
+from ..warehouse import Days, RecordColumns, Warehouse, folder_of
 from .plans import Order, days_read, expect_no_loop, order_of, plan
 
 Orders = Mapping[type[Processor], "Order | None"]
@@ -144,7 +152,7 @@ def run_backfill(
             made |= {name: f"{place.location}/{folder_of(name)}" for name, place in elsewhere.items()}
             archived = [category for category in _read(running) if category.name not in made]
             bus = BusPart.of(spark, until_now, shipped, warehouse, archived) if until_now else None
-            source = Source(spark, warehouse, made, bus)
+            source = BatchEvents(spark, warehouse, made, bus)
             folder.begin(names_in_batch(running, written))
         run = _Run(shipped, source, days, chain, folder, written, notes)
         try:
@@ -160,7 +168,7 @@ def _expect_columns(app: App) -> None:
     """Raise DeclarationError for an input whose records have no columns."""
     for processor in app.processors:
         for category in processor.sources():
-            Columns(category.record)
+            RecordColumns(category.record)
 
 
 def _expect_all_outputs(app: App, written: Written) -> None:
@@ -278,7 +286,7 @@ def _wanted(orders: Orders, chain: Chain, days: Days) -> list[WantedDays]:
 @dataclass(frozen=True)
 class _Run:
     app: ShippedApp
-    source: Source
+    source: BatchEvents
     days: Days
     chain: Chain
     folder: OutputFolder
@@ -304,9 +312,9 @@ class _Run:
         bus = self.source.bus
         origins = bus.origins(self.source.spark, processor.sources()) if bus else {}
 
-        def step_over(category: AnyCategory) -> Step:
+        def step_over(category: AnyCategory) -> BatchStep:
             steps.append(Counters.of(context))
-            return Step(self.app, processor.name, category.name, steps[-1], origins.get(category.name))
+            return BatchStep(self.app, processor.name, category.name, steps[-1], origins.get(category.name))
 
         with (
             translated_errors(processor.__name__),

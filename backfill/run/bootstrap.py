@@ -18,34 +18,39 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation calls it
 
-from ...processors.apps.apps import AppName
-from ...processors.declare.processor import Processor
-from ...processors.declare.stateless import Stateless
-from ...processors.shard.checkpoints import is_remote
-from ...processors.shard.position import Offsets, StatePosition
-from ...state.backups.manifest import Manifest
-from ...state.files.file_store import FileStore
-from ...transport.bus import Bus
+from ...processors.apps import AppName
+from ...processors.declare import Processor, Stateless
+from ...processors.shard import Offsets, StatePosition, is_remote
+from ...state.backups import Manifest
+from ...state.files import FileStore
+from ...transport import Bus
 from ...transport.kafka import KafkaBus
-from ...transport.tables.maintenance_log import Bootstrap, newest_maintenance
-from ...transport.tables.registrations import registration_of, topic_ids_of
+from ...transport.tables import Bootstrap, newest_maintenance, registration_of, topic_ids_of
 from ..errors import BackfillRefused
-from ..sources.bus_part import BusPart
-from ..sources.coverage import WantedDays, check_coverage, expect_archived
-from ..sources.handoff_offsets import HandoffOffsets, handoff_offsets
-from ..sources.source import Source, spark_schema
-from ..spark.counts import Counters, OriginCounts, total_events_in
-from ..spark.failures import translated_errors
-from ..spark.progress import Progress, no_progress, reported_progress
-from ..spark.session import spark_session
-from ..spark.shipped_app import ShippedApp
-from ..spark.shipping import ship
-from ..steps.inputs import Inputs, by_arrival, merged_inputs
-from ..steps.state_builder import BUILT, BackupTarget, state_builder
-from ..steps.step import Step
-from ..warehouse.columns import Columns
-from ..warehouse.layout import Days
-from ..warehouse.warehouse import Warehouse
+from ..sources import (
+    BatchEvents,
+    BusPart,
+    HandoffOffsets,
+    WantedDays,
+    check_coverage,
+    expect_archived,
+    handoff_offsets,
+    spark_schema,
+)
+from ..spark import (
+    Counters,
+    OriginCounts,
+    Progress,
+    ShippedApp,
+    no_progress,
+    reported_progress,
+    ship,
+    spark_session,
+    total_events_in,
+    translated_errors,
+)
+from ..steps import BUILT, BackupTarget, BatchStep, Inputs, by_arrival, merged_inputs, state_builder
+from ..warehouse import DAY_COLUMN, Days, RecordColumns, Warehouse
 from .bootstrap_handoff import BootstrapHandoff, committed_by, plan_handoff
 from .plans import expect_no_loop
 
@@ -78,7 +83,7 @@ class BootstrapResult:
     Args:
         processor: the name of its class.
         shards: one for each bucket with archived events.
-        set_aside: events skipped under the processor's error policy.
+        rejected: events skipped under the processor's error policy.
         seconds: the duration.
         notes: remarks for the reader.
     """
@@ -156,7 +161,7 @@ def bootstrap(
             app = ship(spark.sparkContext, app_name, [processor])
         bus = BusPart.of(spark, until_now, app, warehouse, processor.sources()) if until_now else None
         ends = bus.handoffs if bus else _archive_only(processor, warehouse, destination.bus)
-        build = _StateBuild.of(app, processor, Source(spark, warehouse, bus=bus, ends=ends))
+        build = _StateBuild.of(app, processor, BatchEvents(spark, warehouse, bus=bus, ends=ends))
         counters = build.counters
         reporting = reported_progress(
             spark.sparkContext, processor.__name__, lambda: total_events_in(counters), progress
@@ -191,16 +196,16 @@ class _StateBuild:
     """The Spark job that builds and stores the state of each shard."""
 
     processor: type[Processor]
-    source: Source
+    source: BatchEvents
     inputs: Inputs
     origins: Mapping[str, OriginCounts]
 
     @staticmethod
-    def of(app: ShippedApp, processor: type[Processor], source: Source) -> _StateBuild:
+    def of(app: ShippedApp, processor: type[Processor], source: BatchEvents) -> _StateBuild:
         context = source.spark.sparkContext
         origins = source.bus.origins(source.spark, processor.sources()) if source.bus else {}
         steps = [
-            Step(app, processor.name, category.name, Counters.of(context), origins.get(category.name))
+            BatchStep(app, processor.name, category.name, Counters.of(context), origins.get(category.name))
             for category in processor.sources()
         ]
         return _StateBuild(processor, source, Inputs(steps), origins)
@@ -217,7 +222,8 @@ class _StateBuild:
         topic_ids: dict[str, str],
     ) -> dict[int, _BuiltState]:
         """Build and store the states; return them by bucket, in order."""
-        events = merged_inputs(self.processor, self.source, first)
+        wanted = None if first is None else F.col(DAY_COLUMN) >= str(first)
+        events = merged_inputs(self.processor, self.source, wanted)
         reach = _reach(events, self.processor, self.source.ends)
         handoff.require_same_buckets({bucket: resumed.first_offsets for bucket, resumed in reach.items()})
         ends = {
@@ -261,13 +267,15 @@ def _refuse_unsuitable(processor: type[Processor]) -> None:
             f"{name} has its state in a remote store and not in backups. Nothing was started. Pass the store (`--store`) to load it "
             "instead."
         )
-    if processor.upstream_inputs():
+    if processor.waits_for_upstream():
+        upstream = ", ".join(sorted(processor.upstream_inputs()))
         raise BackfillRefused(
-            f"{name} uses upstream watermarks, and the archive does not record when they arrived, so its state cannot be computed. "
-            "Nothing was started. Declare another `watermark`, or let the stream read the past."
+            f"{name} uses the watermarks of the processors that write {upstream}, and the archive does not record when they arrived, so its state cannot be "
+            f"computed. Nothing was started. Let the stream read the past (`penstock reset APP:{name} --to earliest`), or declare "
+            "`watermark = penstock.watermarks.Confidence()`, which estimates it from the events."
         )
     for category in processor.sources():
-        Columns(category.record)
+        RecordColumns(category.record)
 
 
 def _unchanged_note(untouched: Sequence[int]) -> list[str]:

@@ -9,38 +9,28 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...processors.declare.processor import Processor
-from ...processors.shard.checkpoints import Step, steps_of
-from ...processors.shard.position import Offsets
-from ...state.backups.fetch import no_progress
-from ...state.backups.manifest import Manifest
-from ...state.backups.restore import opened_backup
-from ...state.backups.shard import ShardBackups
-from ...state.backups.writer import expect_owner, publish
-from ...state.files.file_store import FileStore
-from ...transport.bus import Bus
-from ...transport.changelog import changelog_spec, rewrite_changelog_bucket
-from ...transport.internal_topics import create_missing_categories
-from ...transport.messages import Bucket, Position
-from ...transport.tables.maintenance_log import (
+from ...processors.declare import Processor
+from ...processors.shard import Offsets, Step, steps_of
+from ...state.backups import Manifest, ShardBackups, expect_owner, no_progress, opened_backup, publish
+from ...state.files import FileStore
+from ...transport import Bucket, Bus, Position, changelog_spec, create_missing_categories, rewrite_changelog_bucket
+from ...transport.tables import (
+    AtGap,
     Bootstrap,
     ConvertedType,
     MaintenanceOperation,
+    MaintenanceStep,
+    MaintenanceTask,
     StateLineage,
     lineage_of,
     newest_maintenance,
-)
-from ...transport.tables.maintenance_protocol import (
-    AtGap,
-    MaintenanceStep,
-    MaintenanceTask,
     no_gap,
     operation_to_replace,
     perform_maintenance,
+    register_positions,
     require_idle,
     start_operation,
 )
-from ...transport.tables.registrations import register_positions
 from ..errors import BackfillRefused
 
 

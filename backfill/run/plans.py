@@ -3,6 +3,7 @@
 stateless     the requested days                      -> mapped
 aggregator    the days that its windows overlap       -> partials -> by key and window -> merged
 stateful      from the beginning, in blocks           -> by part of the keys, in bus order -> reduced; outputs from the first day on
+              if an output may replace an earlier one -> by bucket, in order of arrival; an aggregator's by key, in order of its windows
 by time       the whole archive, in one of two orders; outputs of the requested days:
   arrival     by bucket, in order of arrival          -> the shard's operator with its watermark and late events
   event time  by key, in order of event time          -> reduced; no event is late
@@ -21,34 +22,46 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation calls it
 from pyspark.sql.window import Window
 
-from ...processors.apps.apps import App
-from ...processors.declare.aggregator import Aggregator
-from ...processors.declare.categories import AnyCategory
-from ...processors.declare.phases import Partials
-from ...processors.declare.processor import Processor, as_tuple
-from ...processors.declare.sinks import Sink
-from ...processors.declare.stateful import Stateful
-from ...processors.time.windows import GlobalWindow
-from ..archive.archived_rows import archive_schema_of
+from ...processors.apps import App
+from ...processors.declare import Aggregator, AnyCategory, Partials, Processor, Sink, Stateful, as_tuple
+from ...processors.time import GlobalWindow
+from ..archive import archive_schema_of
 from ..errors import BackfillRefused
-from ..outputs.output_blocks import OutputBlocks, kept
-from ..sources.coverage import ALL_DAYS
-from ..sources.source import Source, in_days, spark_schema
-from ..steps.aggregation import PARTIALS, file_partials_step, merge_step, partials_step
-from ..steps.arrival_order import ReadEvents, arrival_order_step
-from ..steps.event_blocks import RANGE_OFFSETS, By, EventBlocks, Split
-from ..steps.event_time_order import event_time_step
-from ..steps.inputs import Inputs, bus_order, by_arrival, by_event_time, merged_inputs
-from ..steps.outputs import OutputRows, slot_of
-from ..steps.stateful_reducer import file_packing_step, packing_step, reducer_step
-from ..steps.stateless_mapper import file_mapper_step, mapper_step
-from ..steps.step import Step
-from ..warehouse.layout import DAY_MS, Days, day_of
+from ..outputs import OutputBlocks, kept
+from ..sources import ALL_DAYS, BatchEvents, in_days, spark_schema
+from ..steps import (
+    PARTIALS,
+    RANGE_OFFSETS,
+    BatchStep,
+    EventBlocks,
+    Inputs,
+    OutputRows,
+    PartOf,
+    ReadEvents,
+    Split,
+    arrival_mapper_step,
+    arrival_order_step,
+    bus_order,
+    by_arrival,
+    by_event_time,
+    event_time_step,
+    file_mapper_step,
+    file_packing_step,
+    file_partials_step,
+    mapper_step,
+    merge_step,
+    merged_inputs,
+    packing_step,
+    partials_step,
+    reducer_step,
+    slot_of,
+)
+from ..warehouse import DAY_MS, Days, day_of
 
 _NUMBER = "_number"
 _NEWEST = "_newest"
 
-StepOver = Callable[[AnyCategory], Step]
+StepOver = Callable[[AnyCategory], BatchStep]
 """Returns a processor's step over one of its inputs."""
 
 
@@ -98,7 +111,7 @@ def order_of(processor: type[Processor], asked: Order | None, *, archived: bool 
     reads_watermark = issubclass(processor, Stateful) and asked is Order.ARRIVAL  # it may read the watermark
     if not (_depends_on_order(processor) or reads_watermark):
         return None
-    known = archived and not processor.upstream_inputs()
+    known = archived and not processor.waits_for_upstream()
     if asked is Order.ARRIVAL and not known:
         reason = (
             "uses upstream watermarks, and the archive does not record when they arrived"
@@ -173,7 +186,12 @@ def _by_key_and_time(processor: type[Processor]) -> bool:
     return issubclass(processor, Stateful) or (issubclass(processor, Aggregator) and processor.windows_follow_events())
 
 
-def plan(processor: type[Processor], source: Source, days: Days, order: Order | None, step_over: StepOver) -> Plan:
+def _replaces_outputs(processor: type[Processor]) -> bool:
+    """Return whether an output may replace an earlier one, so that the outputs of an event key must keep their order."""
+    return bool(processor.sinks()) or any(category.compacted for category in processor.outputs())
+
+
+def plan(processor: type[Processor], source: BatchEvents, days: Days, order: Order | None, step_over: StepOver) -> Plan:
     """Return the Spark plan of a processor for a range of days, in the order that `order_of` returns."""
     if order is Order.ARRIVAL:
         return _arrived(processor, source, days, step_over)
@@ -197,14 +215,15 @@ def days_read(processor: type[Processor], order: Order | None, days: Days) -> Da
     return days
 
 
-def _mapped(processor: type[Processor], source: Source, days: Days, step_over: StepOver) -> Plan:
+def _mapped(processor: type[Processor], source: BatchEvents, days: Days, step_over: StepOver) -> Plan:
     outputs = OutputBlocks.of(processor)
     wanted = in_days(str(days.first), str(days.last))
+    if _replaces_outputs(processor):
+        rows = by_arrival(merged_inputs(processor, source, wanted), processor.sources()[0].buckets)
+        return Plan(outputs.packed(rows, arrival_mapper_step(_inputs(processor, step_over))), "")
 
     def frame(category: AnyCategory) -> DataFrame:
         step = step_over(category)
-        if processor.sinks():  # a row may replace another one of its key
-            return outputs.packed(_by_key(source.events(category).where(wanted)), mapper_step(step))
         planned = source.planned(category, days)
         if planned is None:
             return outputs.packed(source.events(category).where(wanted), mapper_step(step))
@@ -213,7 +232,7 @@ def _mapped(processor: type[Processor], source: Source, days: Days, step_over: S
     return Plan(reduce(DataFrame.unionAll, map(frame, processor.sources())), "")
 
 
-def _arrived(processor: type[Processor], source: Source, days: Days, step_over: StepOver) -> Plan:
+def _arrived(processor: type[Processor], source: BatchEvents, days: Days, step_over: StepOver) -> Plan:
     rows, read = _by_arrival(processor, source, inputs := _inputs(processor, step_over))
     step, outputs = arrival_order_step(inputs, read, days), OutputBlocks.of(processor)
     if issubclass(processor, Aggregator):
@@ -228,12 +247,12 @@ def _arrived(processor: type[Processor], source: Source, days: Days, step_over: 
     )
 
 
-def _by_arrival(processor: type[Processor], source: Source, inputs: Inputs) -> tuple[DataFrame, ReadEvents]:
+def _by_arrival(processor: type[Processor], source: BatchEvents, inputs: Inputs) -> tuple[DataFrame, ReadEvents]:
     """Return the events of complete buckets in order of arrival, and how a task reads them: those of one input as blocks."""
     sources, buckets = processor.sources(), processor.sources()[0].buckets
     if len(sources) > 1:
         return by_arrival(merged_inputs(processor, source), buckets), inputs.events
-    blocks, shuffled = _blocks(source, sources[0], ALL_DAYS, inputs.steps[0], Split(By.BUCKET, buckets))
+    blocks, shuffled = _blocks(source, sources[0], ALL_DAYS, inputs.steps[0], Split(PartOf.BUCKET, buckets))
     return shuffled, partial(inputs.events_in, blocks)
 
 
@@ -245,7 +264,7 @@ def _last_updates(frame: DataFrame, results: str) -> DataFrame:
     return numbered.where(~is_result | (F.col(_NUMBER) == F.col(_NEWEST))).drop(_NUMBER, _NEWEST)
 
 
-def _timed(processor: type[Processor], source: Source, days: Days, step_over: StepOver) -> Plan:
+def _timed(processor: type[Processor], source: BatchEvents, days: Days, step_over: StepOver) -> Plan:
     rows = merged_inputs(processor, source)
     [(newest,)] = rows.agg(F.max("_event_time")).collect()
     step = event_time_step(_inputs(processor, step_over), days, newest or 0)
@@ -259,11 +278,12 @@ def _inputs(processor: type[Processor], step_over: StepOver) -> Inputs:
     return Inputs([step_over(category) for category in processor.sources()])
 
 
-def _folded(processor: type[Stateful], source: Source, days: Days, step_over: StepOver) -> Plan:
+def _folded(processor: type[Stateful], source: BatchEvents, days: Days, step_over: StepOver) -> Plan:
     [category] = processor.sources()
     step = step_over(category)
     parts = int(source.spark.conf.get("spark.sql.shuffle.partitions") or 1)
-    blocks, shuffled = _blocks(source, category, days, step, Split(By.KEY, parts))
+    split = Split(PartOf.BUCKET, category.buckets) if _replaces_outputs(processor) else Split(PartOf.KEY, parts)
+    blocks, shuffled = _blocks(source, category, days, step, split)
     return Plan(
         OutputBlocks.of(processor).packed(shuffled, reducer_step(step, blocks, days)),
         "reads the archive from its beginning, since its state depends on all earlier events of a key",
@@ -271,7 +291,7 @@ def _folded(processor: type[Stateful], source: Source, days: Days, step_over: St
 
 
 def _blocks(
-    source: Source, category: AnyCategory, days: Days, step: Step, split: Split
+    source: BatchEvents, category: AnyCategory, days: Days, step: BatchStep, split: Split
 ) -> tuple[EventBlocks, DataFrame]:
     """Return the blocks of all events up to the last one of the days in each bucket, perhaps with later ones."""
     schema, planned = archive_schema_of(category), source.planned_until(category, days)
@@ -288,11 +308,6 @@ def _blocks(
     return blocks, blocks.shuffled(events.select(*names), packing_step(step, blocks))
 
 
-def _by_key(events: DataFrame) -> DataFrame:
-    """Bring the events of each key into one task, in bus order."""
-    return events.repartition("_key").sortWithinPartitions("_key", *bus_order(events))
-
-
 def _last_offsets(events: DataFrame) -> dict[int, int]:
     return {row[0]: row[1] for row in events.groupBy("_bucket").agg(F.max("_offset")).collect()}
 
@@ -303,7 +318,7 @@ def _up_to(last: Mapping[int, int]) -> Column:
     return reduce(Column.__or__, conditions, F.lit(False))
 
 
-def _aggregated(processor: type[Aggregator], source: Source, days: Days, step_over: StepOver) -> Plan:
+def _aggregated(processor: type[Aggregator], source: BatchEvents, days: Days, step_over: StepOver) -> Plan:
     overlapped, note = _days_of_windows(processor, days)
     wanted = in_days(str(overlapped.first), str(overlapped.last))
 
@@ -318,7 +333,8 @@ def _aggregated(processor: type[Aggregator], source: Source, days: Days, step_ov
     slots = reduce(DataFrame.unionAll, map(partial_frame, processor.sources()))
     if not isinstance(processor.window, GlobalWindow):
         slots = slots.where((F.col("start") >= days.start_ms) & (F.col("start") < days.end_ms))
-    by_slot = slots.repartition("key", "start").sortWithinPartitions("key", "start", "bucket", "offset")
+    together = ["key"] if _replaces_outputs(processor) else ["key", "start"]
+    by_slot = slots.repartition(*together).sortWithinPartitions("key", "start", "bucket", "offset")
     return Plan(OutputBlocks.of(processor).packed(by_slot, merge_step(step_over(processor.sources()[0]))), note)
 
 

@@ -18,38 +18,43 @@ from functools import reduce
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation calls it
 
-from ...processors.apps.apps import AppName
-from ...processors.declare.aggregator import Aggregator
-from ...processors.declare.processor import Processor
-from ...processors.shard.checkpoints import is_remote
-from ...processors.shard.position import Offsets
-from ...processors.time.windows import GlobalWindow
-from ...state.remote.rebuild import open_rebuild
-from ...transport.bus import Bus
-from ...transport.messages import Bucket, Position
-from ...transport.tables.maintenance_log import Bootstrap
-from ...transport.tables.maintenance_protocol import operation_to_replace, require_idle
-from ...transport.tables.registrations import register_positions
-from ..archive.archived_ends import archived_ends
+from ...processors.apps import AppName
+from ...processors.declare import Aggregator, Processor
+from ...processors.shard import Offsets, is_remote
+from ...processors.time import GlobalWindow
+from ...state.remote import open_rebuild
+from ...transport import Bucket, Bus, Position
+from ...transport.tables import Bootstrap, operation_to_replace, register_positions, require_idle
+from ..archive import archived_ends
 from ..errors import BackfillRefused
-from ..sources.coverage import ALL_DAYS, WantedDays, check_coverage, expect_archived, joined_notes
-from ..sources.source import Source, in_days, spark_schema
-from ..spark.counts import Counters, total_events_in
-from ..spark.failures import translated_errors
-from ..spark.progress import Progress, no_progress, reported_progress
-from ..spark.session import spark_session
-from ..spark.shipping import ship
-from ..steps.step import Step
-from ..steps.store_loader import LOADED, SHARD_PARTIALS, StoreLoad, empty_shard_row, shard_partials, store_writer
-from ..warehouse.columns import Columns
-from ..warehouse.layout import Days
-from ..warehouse.warehouse import Warehouse
+from ..sources import (
+    ALL_DAYS,
+    BatchEvents,
+    WantedDays,
+    check_coverage,
+    expect_archived,
+    in_days,
+    joined_notes,
+    spark_schema,
+)
+from ..spark import (
+    Counters,
+    Progress,
+    no_progress,
+    reported_progress,
+    ship,
+    spark_session,
+    total_events_in,
+    translated_errors,
+)
+from ..steps import LOADED, SHARD_PARTIALS, BatchStep, StoreLoad, empty_shard_row, shard_partials, store_writer
+from ..warehouse import Days, RecordColumns, Warehouse
 from .bootstrap import refuse_if_started, single_processor
 from .plans import days_read, in_bus_order, merges_within_messages
 
 
 @dataclass(frozen=True)
-class LoadedShard:
+class WrittenShard:
     """The result for one shard.
 
     Args:
@@ -79,7 +84,7 @@ class StoreBackfillResult:
     """
 
     processor: str
-    shards: Sequence[LoadedShard]
+    shards: Sequence[WrittenShard]
     events: int
     rejected: int
     seconds: float
@@ -237,7 +242,7 @@ def _remote(app_name: AppName) -> type[Aggregator]:
             "keep. Nothing was started. Choose a commutative monoid, or let the stream read the past."
         )
     for category in processor.sources():
-        Columns(category.record)
+        RecordColumns(category.record)
     return processor
 
 
@@ -294,11 +299,11 @@ class _StoreBackfill:
         began_s, name = time.monotonic(), self.processor.__name__
         expect_archived(self.processor, self.processor.sources(), warehouse)
         with spark_session(master) as spark:
-            source = Source(spark, warehouse)
+            source = BatchEvents(spark, warehouse)
             with translated_errors("Sending the app to Spark"):
                 app = ship(spark.sparkContext, self.app_name, [self.processor])
             steps = [
-                Step(app, self.processor.name, category.name, Counters.of(spark.sparkContext))
+                BatchStep(app, self.processor.name, category.name, Counters.of(spark.sparkContext))
                 for category in self.processor.sources()
             ]
             counters = [step.counters for step in steps]
@@ -308,7 +313,7 @@ class _StoreBackfill:
             ):
                 rows = self._by_shard(spark, self._partials(source, steps))
                 done = rows.mapInArrow(store_writer(steps[0], self.load), spark_schema(LOADED)).collect()
-        shards = [LoadedShard(row.bucket, self.load.positions[row.bucket], row.written, row.removed) for row in done]
+        shards = [WrittenShard(row.bucket, self.load.positions[row.bucket], row.written, row.removed) for row in done]
         return StoreBackfillResult(
             name,
             sorted(shards, key=lambda shard: shard.bucket),
@@ -318,7 +323,7 @@ class _StoreBackfill:
             self.note,
         )
 
-    def _partials(self, source: Source, steps: Sequence[Step]) -> DataFrame:
+    def _partials(self, source: BatchEvents, steps: Sequence[BatchStep]) -> DataFrame:
         wanted = in_days(str(self.read.first), str(self.read.last))
         frames = [
             in_bus_order(self.processor, source.events(category).where(wanted)).mapInArrow(

@@ -1,1 +1,5 @@
 """Inputs of a batch run: the archive, earlier outputs, and the bus."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

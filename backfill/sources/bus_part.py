@@ -18,17 +18,14 @@ from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from ...processors.declare.categories import AnyCategory
-from ...processors.wording import counted
-from ...transport.codecs.by_category import Codecs
+from ...processors import counted
+from ...processors.declare import AnyCategory
+from ...transport import Bucket, RawBatch
+from ...transport.codecs import Codecs
 from ...transport.kafka import KafkaBus, KafkaSettings
-from ...transport.messages import Bucket, RawBatch
-from ..archive.archived_rows import ArchivedRows, archive_schema_of
-from ..spark.batches import Batches, Transform
-from ..spark.counts import OriginCounts, TaskCount
-from ..spark.failures import marked_errors
-from ..spark.shipped_app import ShippedApp
-from ..warehouse.warehouse import Warehouse
+from ..archive import ArchivedRows, archive_schema_of
+from ..spark import Batches, OriginCounts, ShippedApp, TaskCount, Transform, marked_errors
+from ..warehouse import Warehouse
 from .bus_source import messages, messages_in
 from .handoff_offsets import HandoffOffsets, handoff_offsets
 
@@ -43,7 +40,7 @@ class BusPart:
     Args:
         bus: the bus.
         app: the app, for workers.
-        borders: by category.
+        handoffs: the handoff offsets of each category.
         undecodable: counts the messages that do not decode.
     """
 

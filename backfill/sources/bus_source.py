@@ -16,11 +16,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from ...transport import MessageCopy, OffsetRange, RawBatch, read_offset_range
 from ...transport.kafka import KafkaBus, KafkaSettings
-from ...transport.messages import MessageCopy, RawBatch
-from ...transport.offset_range import OffsetRange, read_offset_range
-from ..spark.failures import marked_errors
-from ..spark.session import BATCH_EVENTS
+from ..spark import BATCH_EVENTS, marked_errors
 
 _COLUMNS: dict[str, pa.DataType] = {
     "bucket": pa.int32(),
@@ -39,7 +37,7 @@ _FETCHED_AHEAD = {"queued.min.messages": "50000", "queued.max.messages.kbytes": 
 _REQUEST = "penstock"
 
 
-class Request(msgspec.Struct, frozen=True):
+class BusRequest(msgspec.Struct, frozen=True):
     """The source's only option. It may contain secrets of the settings, which its repr omits.
 
     Args:
@@ -59,7 +57,7 @@ class Request(msgspec.Struct, frozen=True):
 def messages(spark: SparkSession, settings: KafkaSettings, offset_ranges: Sequence[OffsetRange]) -> DataFrame:
     """Return the messages of at least one offset range, lazily, one partition per range."""
     _register(spark)
-    request = Request(settings.bootstrap, dict(settings.further), list(offset_ranges))
+    request = BusRequest(settings.bootstrap, dict(settings.further), list(offset_ranges))
     return spark.read.format(BusSource.name()).option(_REQUEST, msgspec.json.encode(request).decode()).load()
 
 
@@ -85,7 +83,7 @@ class BusSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - there is one schema
         """Return the reader for the requested ranges."""
-        return BusSourceReader(msgspec.json.decode(self.options[_REQUEST], type=Request))
+        return BusSourceReader(msgspec.json.decode(self.options[_REQUEST], type=BusRequest))
 
 
 @dataclass
@@ -102,7 +100,7 @@ class BusSourceReader(DataSourceReader):
         request: the ranges and the cluster.
     """
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: BusRequest) -> None:
         self._request = request
 
     def partitions(self) -> Sequence[OffsetRangePartition]:

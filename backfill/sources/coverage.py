@@ -18,18 +18,24 @@ from datetime import date, timedelta
 from itertools import pairwise
 from typing import NamedTuple
 
-from ...processors.declare.categories import AnyCategory
-from ...processors.declare.processor import Processor
-from ...processors.wording import counted
+from ...processors import counted
+from ...processors.declare import AnyCategory, Processor
 from ..errors import BackfillRefused
-from ..warehouse.archive_settings import settings_of
-from ..warehouse.footers import footer_of, offsets_of
-from ..warehouse.layout import By, Days
-from ..warehouse.listing import Listing
-from ..warehouse.notes import SUCCESS, ArchiveSettings, closed_until
-from ..warehouse.owners import bucket_notes
-from ..warehouse.read_errors import unreadable_message
-from ..warehouse.warehouse import WRITERS, Warehouse
+from ..warehouse import (
+    SUCCESS,
+    WRITERS,
+    ArchiveSettings,
+    DayOf,
+    Days,
+    Listing,
+    Warehouse,
+    bucket_notes,
+    closed_until,
+    footer_of,
+    offsets_of,
+    settings_of,
+    unreadable_message,
+)
 
 ALL_DAYS = Days(date.min, date.max)
 ONE_DAY = timedelta(days=1)
@@ -124,7 +130,7 @@ def check_coverage(warehouse: Warehouse, wanted: Sequence[WantedDays], *, allow_
             settings_of(warehouse, input_days.category.name),
             Listing.of(warehouse, input_days.category.name),
         )
-        by_arrival = terms is not None and terms.by is By.ARRIVAL
+        by_arrival = terms is not None and terms.by is DayOf.ARRIVAL
         _refuse_empty_files(warehouse, listing, ALL_DAYS if by_arrival else input_days.read)
         if listing.all_files and not by_arrival:
             checked.append((input_days, _CategoryCoverage.at(warehouse, input_days.category, listing, terms)))

@@ -1,18 +1,17 @@
 """Inputs outside the warehouse: the output of an earlier batch run, or files of another tool.
 
-Such files have no buckets and offsets. Their events are in one bucket in order of event time, like events that the run itself writes.
+Such files have no buckets and offsets. Their events are in one bucket in order of event time, like events that the run itself writes. Each has its
+key and its event time in columns of their own, since tasks group and select events before they decode them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
-from ...processors.declare.categories import AnyCategory
+from ...processors.declare import AnyCategory
 from ..errors import BackfillRefused
-from ..warehouse.archive_settings import settings_of
-from ..warehouse.layout import folder_of
-from ..warehouse.listing import Listing
-from ..warehouse.warehouse import Warehouse
+from ..warehouse import OUTPUT_MARKS, WRITERS, EventFile, Listing, Warehouse, folder_of, footer_of, settings_of
 from .coverage import WantedDays, check_coverage
 
 ExternalInputs = Mapping[str, Warehouse]
@@ -27,7 +26,8 @@ def external_inputs(places: ExternalInputs, read: Iterable[AnyCategory]) -> dict
         read: the categories that the run reads and does not write itself.
 
     Raises:
-        BackfillRefused: a requested category is not read, is not at its location, or is an archived category there.
+        BackfillRefused: a requested category is not read, is not at its location, is an archived category there, or has files without keys and
+            event times.
         WarehouseError: a location cannot be read.
     """
     names = {category.name for category in read}
@@ -50,11 +50,30 @@ def _expect_output(name: str, place: Warehouse) -> None:
             f"{place.location}/{folder_of(name)} is an archive, whose events have an order on the bus. Nothing was started. Pass it as "
             "--warehouse, so that they are read in this order."
         )
-    if not Listing.of(place, name).all_files:
+    listing = Listing.of(place, name)
+    if not listing.all_files:
         raise BackfillRefused(
             f"{place.location} has no {name}. Nothing was started. Check that the location contains category=…/ds=… folders, "
             "and that the run that writes there has ended."
         )
+    _expect_marks(place, listing)
+
+
+def _expect_marks(place: Warehouse, listing: Listing) -> None:
+    """Raise BackfillRefused for a file without the key and the event time of each event, such as of another tool."""
+
+    def without(file: EventFile) -> list[str]:
+        columns = footer_of(place, file, listing.sizes[file]).schema.to_arrow_schema().names
+        return [mark for mark in OUTPUT_MARKS.names if mark not in columns]
+
+    with ThreadPoolExecutor(WRITERS) as threads:
+        for file, missing in zip(listing.all_files, threads.map(without, listing.all_files), strict=True):
+            if missing:
+                raise BackfillRefused(
+                    f"{place.location}/{file.path} has no column {' and no column '.join(missing)}. Nothing was started, because the run would leave its events out. "
+                    "Files of another tool need, beside the fields of the record, `_key` (text: the key of the event) and `_event_time` (int64: milliseconds since "
+                    '1970, UTC). With pandas: `df["_key"] = df["id"].astype(str)` and `df["_event_time"] = df["at"].astype("datetime64[ms, UTC]").astype("int64")`.'
+                )
 
 
 def external_input_notes(elsewhere: Mapping[str, Warehouse], wanted: Iterable[WantedDays]) -> dict[str, str]:

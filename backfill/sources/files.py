@@ -23,12 +23,21 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from ..errors import WarehouseFileMissing
-from ..warehouse.footers import footer_of, offsets_of
-from ..warehouse.layout import Days, StoredFile
-from ..warehouse.listing import Listing, OpenSegments, read_events
-from ..warehouse.read_errors import naming_file
-from ..warehouse.schema_evolution import fitted, is_same, merged
-from ..warehouse.warehouse import WRITERS, Warehouse
+from ..warehouse import (
+    WRITERS,
+    ArchivedFile,
+    Days,
+    Listing,
+    OpenSegments,
+    Warehouse,
+    fitted,
+    footer_of,
+    is_same,
+    merged,
+    naming_file,
+    offsets_of,
+    read_events,
+)
 from .coverage import ALL_DAYS
 
 TASK_BYTES = 32 * 2**20
@@ -68,7 +77,7 @@ class Files:
         files = [file for file in listing.files if file.segment <= last.get(file.bucket, -1)]
         return replace(self._assigned(files, listing, ALL_DAYS, least), ends=self._open_ends(files, listing))
 
-    def _open_ends(self, files: Iterable[StoredFile], listing: Listing) -> dict[int, int]:
+    def _open_ends(self, files: Iterable[ArchivedFile], listing: Listing) -> dict[int, int]:
         """Return the last offset, so far, of each bucket whose last segment is among some files: an archiver may add events to any of its days."""
         open_segments = OpenSegments.last_of(listing.files)
         growing = [file for file in files if open_segments.is_growing(file)]
@@ -79,25 +88,25 @@ class Files:
             ends[file.bucket] = max(of_file[-1], ends.get(file.bucket, -1))
         return ends
 
-    def _offsets(self, file: StoredFile, size_bytes: int) -> range:
+    def _offsets(self, file: ArchivedFile, size_bytes: int) -> range:
         try:
             footer = footer_of(self.warehouse, file, size_bytes)
         except WarehouseFileMissing:  # written again by a later owner of the bucket
             footer = pq.read_metadata(BytesIO(read_events(self.warehouse, file)))
         return offsets_of(footer) or ALL_OFFSETS
 
-    def _with_days(self, listing: Listing, days: Days) -> list[StoredFile]:
+    def _with_days(self, listing: Listing, days: Days) -> list[ArchivedFile]:
         """Return the files that may have events of some days."""
         return [file for file in listing.files if not self.by_event_time or days.has(file.day)]
 
-    def _assigned(self, files: Sequence[StoredFile], listing: Listing, days: Days, least: int) -> PlannedFiles:
+    def _assigned(self, files: Sequence[ArchivedFile], listing: Listing, days: Days, least: int) -> PlannedFiles:
         tasks = task_numbers([listing.sizes[file] for file in files], least)
         return PlannedFiles(
             self, days, [[file for _, file in of] for _, of in groupby(zip(tasks, files, strict=True), itemgetter(0))]
         )
 
     def read(
-        self, files: Iterable[StoredFile], days: Days, columns: Sequence[str], rows: int
+        self, files: Iterable[ArchivedFile], days: Days, columns: Sequence[str], rows: int
     ) -> Iterator[pa.RecordBatch]:
         """Yield the events of files, in the order of each file.
 
@@ -117,7 +126,9 @@ class Files:
                     if found.num_rows:
                         yield found
 
-    def _batches(self, content: bytes, file: StoredFile, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+    def _batches(
+        self, content: bytes, file: ArchivedFile, columns: Sequence[str], rows: int
+    ) -> Iterator[pa.RecordBatch]:
         stored = pq.ParquetFile(BytesIO(content))
         wanted = pa.schema([self.schema.field(name) for name in columns])
         merged(stored.schema_arrow.remove_metadata(), wanted)  # raises if a column does not fit the record
@@ -139,18 +150,18 @@ class PlannedFiles:
 
     files: Files
     days: Days
-    tasks: Sequence[Sequence[StoredFile]]
+    tasks: Sequence[Sequence[ArchivedFile]]
     ends: Mapping[int, int] = field(default_factory=dict)
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """Return a frame with one row per task."""
         return spark.range(0, len(self.tasks), 1, max(len(self.tasks), 1))
 
-    def files_of(self, rows: Iterable[pa.RecordBatch]) -> list[StoredFile]:
+    def files_of(self, rows: Iterable[pa.RecordBatch]) -> list[ArchivedFile]:
         """Return the files of the tasks that the rows name. Runs in a task."""
         return [file for batch in rows for task in batch.column(0).to_pylist() for file in self.tasks[task or 0]]
 
-    def read(self, files: Sequence[StoredFile], columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+    def read(self, files: Sequence[ArchivedFile], columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the events in files; see `Files.read`. Runs in a task."""
         for file in files:
             for batch in self.files.read([file], self.days, columns, rows):
@@ -168,7 +179,7 @@ def task_numbers(sizes: Sequence[int], least: int) -> Iterator[int]:
         yield task
 
 
-def _as_wanted(batch: pa.RecordBatch, wanted: pa.Schema, file: StoredFile) -> pa.RecordBatch:
+def _as_wanted(batch: pa.RecordBatch, wanted: pa.Schema, file: ArchivedFile) -> pa.RecordBatch:
     """Convert a batch to the current columns: missing columns are null, nested records keep their stored fields."""
     own = batch.schema.remove_metadata()
     if own == wanted.remove_metadata():

@@ -12,16 +12,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ...processors.wording import counted
-from ...transport.bus import Bus
-from ...transport.messages import Bucket
-from ...transport.offset_range import OffsetRange
-from ..archive.consumer_group import group_of
+from ...processors import counted
+from ...transport import Bucket, Bus, OffsetRange
+from ..archive import group_of
 from ..errors import BackfillRefused
-from ..warehouse.archive_settings import settings_of
-from ..warehouse.listing import Listing
-from ..warehouse.owners import bucket_notes
-from ..warehouse.warehouse import Warehouse
+from ..warehouse import Listing, Warehouse, bucket_notes, settings_of
 
 
 class CategoryEnds(NamedTuple):

@@ -13,20 +13,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from ..spark.batches import Batches
-from ..spark.failures import marked_errors
-from ..spark.session import BATCH_EVENTS
-from ..warehouse.columns import DAY_COLUMN
-from ..warehouse.layout import StoredFile
-from ..warehouse.listing import read_events
-from ..warehouse.read_errors import naming_file
-from ..warehouse.schema_evolution import fitted, merged, table_of
-from ..warehouse.warehouse import Warehouse
+from ..spark import BATCH_EVENTS, Batches, marked_errors
+from ..warehouse import DAY_COLUMN, ArchivedFile, Warehouse, fitted, merged, naming_file, read_events, table_of
 from .files import TASKS_PER_CORE
 
 
 def read_open_segments(
-    spark: SparkSession, warehouse: Warehouse, files: Collection[StoredFile], schema: pa.Schema
+    spark: SparkSession, warehouse: Warehouse, files: Collection[ArchivedFile], schema: pa.Schema
 ) -> DataFrame:
     """Return the events of at least one file, each in its state when a task reads it.
 
@@ -40,7 +33,7 @@ def read_open_segments(
     tasks = min(len(files), spark.sparkContext.defaultParallelism * TASKS_PER_CORE)
     # Columns are nullable, as in every file that Spark reads: files older than a field lack it.
     with_day = pa.schema([*(field.with_nullable(True) for field in schema), pa.field(DAY_COLUMN, pa.string())])
-    names = pa.table({name: [getattr(file, name) for file in sorted(files)] for name in StoredFile._fields})
+    names = pa.table({name: [getattr(file, name) for file in sorted(files)] for name in ArchivedFile._fields})
     of_tasks = spark.createDataFrame(names).repartition(tasks)
     return of_tasks.mapInArrow(partial(_run, with_day, warehouse), from_arrow_schema(with_day))
 
@@ -49,10 +42,10 @@ def _run(schema: pa.Schema, warehouse: Warehouse, batches: Batches) -> Batches:
     with marked_errors("Reading the archive"):
         for batch in batches:
             for file in batch.to_pylist():
-                yield from _events(warehouse, StoredFile(**file), schema)
+                yield from _events(warehouse, ArchivedFile(**file), schema)
 
 
-def _events(warehouse: Warehouse, file: StoredFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _events(warehouse: Warehouse, file: ArchivedFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     with naming_file(f"{warehouse.location}/{file.path}"):
         table = table_of(read_events(warehouse, file))
         merged(table.schema.remove_metadata(), schema)

@@ -14,24 +14,39 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentat
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 from pyspark.sql.types import StructType
 
-from ...processors.declare.categories import AnyCategory
-from ..archive.archived_rows import archive_schema, archive_schema_of
+from ...processors.declare import AnyCategory
+from ..archive import archive_schema, archive_schema_of
 from ..errors import BackfillRefused
-from ..spark.hadoop import Folders
-from ..warehouse.columns import DAY_COLUMN, OUTPUT_MARKS, Columns
-from ..warehouse.layout import DAY_MS, By, Days, StoredFile, folder_of
-from ..warehouse.listing import Listing, OpenSegments, superseded_among
-from ..warehouse.notes import ARCHIVE, ArchiveSettings, decoded
-from ..warehouse.read_errors import type_mismatch_message
-from ..warehouse.schema_evolution import ColumnTypeMismatch, merged, relaxed, stored_as
-from ..warehouse.warehouse import Warehouse
+from ..spark import Folders
+from ..warehouse import (
+    ARCHIVE,
+    DAY_COLUMN,
+    DAY_MS,
+    OUTPUT_MARKS,
+    ArchivedFile,
+    ArchiveSettings,
+    ColumnTypeMismatch,
+    DayOf,
+    Days,
+    Listing,
+    OpenSegments,
+    RecordColumns,
+    Warehouse,
+    decoded,
+    folder_of,
+    merged,
+    relaxed,
+    stored_as,
+    superseded_among,
+    type_mismatch_message,
+)
 from .bus_part import BusPart
 from .files import TASKS_PER_CORE, Files, PlannedFiles
 from .handoff_offsets import HandoffOffsets
 from .open_segments import read_open_segments
 
 
-class Source(NamedTuple):
+class BatchEvents(NamedTuple):
     """The events of a batch run.
 
     Args:
@@ -64,7 +79,7 @@ class Source(NamedTuple):
             if handoffs is None:
                 return self.read(category.name, archive_schema_of(category))
             return self._on_both_sides(category, handoffs)
-        columns = Columns(category.record)
+        columns = RecordColumns(category.record)
         found = self._read(self.made[category.name], pa.schema([*columns.schema, *OUTPUT_MARKS]))
         placed = found.withColumns(
             {"_bucket": F.lit(0), "_offset": F.col("_event_time"), "_arrived": F.col("_event_time")}
@@ -111,7 +126,7 @@ class Source(NamedTuple):
         if listing.others:
             return None
         self._expect_fit(category.name, schema, terms)
-        return Files(self.archive, schema, terms.by is By.EVENT_TIME), listing
+        return Files(self.archive, schema, terms.by is DayOf.EVENT_TIME), listing
 
     def _terms(self, category: str) -> ArchiveSettings | None:
         """Return the archive settings of a category; None if no archiver has written them."""
@@ -153,7 +168,7 @@ class Source(NamedTuple):
             ),
             DAY_COLUMN,
         )
-        if terms.by is By.EVENT_TIME:
+        if terms.by is DayOf.EVENT_TIME:
             return found
         return found.withColumn(DAY_COLUMN, _day_of_event_time())
 
@@ -174,12 +189,12 @@ class Source(NamedTuple):
         return live if len(excluded) == len(paths) else closed.unionAll(live)
 
 
-def _files_among(paths: Iterable[str]) -> dict[StoredFile, str]:
+def _files_among(paths: Iterable[str]) -> dict[ArchivedFile, str]:
     """Return the archive files among Spark's input files, with their paths."""
-    files: dict[StoredFile, str] = {}
+    files: dict[ArchivedFile, str] = {}
     for path in paths:
         root, folder, name = path.rsplit("/", 2)
-        file = StoredFile.parse(root.rpartition("/")[2].removeprefix("category="), folder, name)
+        file = ArchivedFile.parse(root.rpartition("/")[2].removeprefix("category="), folder, name)
         if file is not None:
             files[file] = path
     return files

@@ -67,7 +67,7 @@ class Counters:
     Args:
         events_in: events processed.
         events_out: records written.
-        set_aside: events skipped under the processor's error policy.
+        rejected: events skipped under the processor's error policy.
     """
 
     events_in: TaskCount
@@ -90,7 +90,7 @@ class OriginCounts:
     """Counters of events by origin: the warehouse, or the bus beyond the archive's end.
 
     Args:
-        borders: the first offset that comes from the bus, by bucket.
+        handoffs: the first offset that comes from the bus, by bucket.
         archived: counts the events from the warehouse.
         live: counts the events from the bus.
     """

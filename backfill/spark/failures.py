@@ -14,15 +14,21 @@ from contextlib import contextmanager
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
-from ...processors.errors import PenstockError
+from ...processors import PenstockError, interruption_behind
 from ..errors import BackfillFailed
-from ..warehouse.read_errors import deleted_message, unreadable_message
+from ..warehouse import deleted_message, unreadable_message
 
 _OF_FILE = re.compile(
     r"\[FAILED_READ_FILE\.(\w+)\] Encountered error while reading file (\S+)\.(?:\s+(.*?))?\s*(?:SQLSTATE|$)",
     re.MULTILINE,
 )
 _CAUSE = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
+_OTHER_TIMES = re.compile("Expected Spark type timestamp, actual Parquet type INT64")
+_REMEDY_OF_TIMES = (
+    "Spark reads no times in nanoseconds, which pandas and Arrow write by default: write them in microseconds, in pandas with "
+    '`to_parquet(…, coerce_timestamps="us", allow_truncated_timestamps=True)`. If the column contains plain numbers, declare it as `int`.'
+)
+_REMEDY_OF_TYPES = "Use the record type that the file was written with, or move the file out of the folder."
 _MARKED = re.compile(r"<<penstock (\".*?\") penstock>>", re.DOTALL)
 
 
@@ -58,7 +64,7 @@ def translated_errors(what: str) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        interruption = _interruption_behind(error)
+        interruption = interruption_behind(error)
         if interruption:
             raise interruption from None
         marked = _MARKED.search(str(error))
@@ -76,14 +82,6 @@ def translated_errors(what: str) -> Iterator[None]:
         ) from error
 
 
-def _interruption_behind(error: BaseException) -> KeyboardInterrupt | None:
-    """Return the interruption during whose handling an error was raised; None without one."""
-    context = error.__context__
-    while context is not None and not isinstance(context, KeyboardInterrupt):
-        context = context.__context__
-    return context
-
-
 def _of_file(text: str) -> str | None:
     """Return the message for a file that Spark could not read; None for other failures."""
     failed = _OF_FILE.search(text)
@@ -93,10 +91,8 @@ def _of_file(text: str) -> str | None:
     if kind == "FILE_NOT_EXIST":
         return deleted_message(file)
     if kind == "PARQUET_COLUMN_DATA_TYPE_MISMATCH":
-        return (
-            f"{file}: {detail.rstrip('.')}, the type in the record. None of the output was published. Use the record type that the "
-            "file was written with, or move the file out of the folder."
-        )
+        remedy = _REMEDY_OF_TIMES if _OTHER_TIMES.search(detail) else _REMEDY_OF_TYPES
+        return f"{file}: {detail.rstrip('.')}. The expected type is the record's. None of the output was published. {remedy}"
     cause = _CAUSE.search(text)
     return unreadable_message(file, cause[1] if cause else kind)
 

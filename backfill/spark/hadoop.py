@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from ..errors import WarehouseError
-from ..warehouse.layout import folder_of
+from ..warehouse import folder_of
 
 
 class Folders:

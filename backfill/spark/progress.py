@@ -12,7 +12,7 @@ from uuid import uuid4
 from py4j.protocol import Py4JError
 from pyspark import SparkContext, StatusTracker
 
-from ...processors.background import BackgroundThread
+from ...processors import BackgroundThread
 
 POLL_EVERY_S = 0.2
 
@@ -42,7 +42,7 @@ class StageProgress:
         done: the number of finished tasks.
         total: the number of known tasks. It may grow: Spark plans the tasks of a stage when the stage begins.
         events: the number of events that tasks have processed.
-        left_s: the estimated remaining seconds of the stage; None while unknown.
+        remaining_s: the estimated remaining seconds of the stage; None while unknown.
     """
 
     node: str
@@ -93,7 +93,7 @@ def reported_progress(
     try:
         yield
     except BaseException:
-        with suppress(Py4JError):  # with a dead JVM, no task runs
+        with suppress(Py4JError, OSError):  # with a dead JVM, no task runs
             context.cancelJobGroup(group)
         raise
     else:

@@ -111,7 +111,7 @@ def _without_stack_traces() -> Iterator[None]:
 def wait_for_tasks(session: SparkSession) -> None:
     """Wait until all tasks have ended, up to a limit, so that they do not recreate files that are removed next."""
     deadline = time.monotonic() + TASKS_END_LIMIT_S
-    with suppress(Py4JError):  # with a dead JVM, no task runs
+    with suppress(Py4JError, OSError):  # with a dead JVM, no task runs
         tracker: Any = session.sparkContext._jsc.sc().statusTracker()  # noqa: SLF001 - PySpark's tracker lacks it
         while (
             any(executor.numRunningTasks() for executor in tracker.getExecutorInfos()) and time.monotonic() < deadline

@@ -17,12 +17,9 @@ from typing import Any
 
 from pyspark import SparkFiles
 
-from ...processors.apps.app_files import belongs_to_app
-from ...processors.apps.app_modules import import_root
-from ...processors.apps.apps import App, AppName
-from ...processors.declare.processor import Processor
-from ...processors.errors import AppFileError
-from ...processors.lifecycle import start
+from ...processors import AppFileError, start
+from ...processors.apps import App, AppName, belongs_to_app, import_root
+from ...processors.declare import Processor
 from ...processors.lookups import LookupEnvironment, LookupJoin
 from ..errors import BackfillFailed
 

@@ -16,12 +16,10 @@ from pathlib import Path
 
 from pyspark import SparkContext, SparkFiles
 
-from ...processors.apps.app_files import Contents, code_beside, files_of, path_in_bundle
-from ...processors.apps.apps import AppName
-from ...processors.declare.processor import Processor
+from ...processors.apps import AppName, Contents, code_beside, files_of, path_in_bundle
+from ...processors.declare import Processor
 from ...processors.lookups import LookupJoin
-from ...state.lookup_sources import LaserTable, PostgresQuery, PostgresTable, RedisTable
-from ...state.lookup_sources.file_tables import FileTable
+from ...state.lookup_sources import FileTable, LaserTable, PostgresQuery, PostgresTable, RedisTable
 from .prerequisites import is_local
 from .shipped_app import ARCHIVE_PREFIX, HandedAddress, ShippedApp, ShippedTable
 

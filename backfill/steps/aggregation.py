@@ -16,16 +16,14 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from ...processors.declare.aggregator import Aggregator
-from ...processors.keyed_state.changes import EmptyState
-from ...processors.operators import AggregatorOperator
-from ...processors.operators.aggregator import Slot, results_of
-from ...processors.time.shard_time import UntrackedTime
-from ..sources.files import PlannedFiles
-from ..spark.batches import Batches, Transform
-from ..spark.session import BATCH_EVENTS
+from ...processors.declare import Aggregator
+from ...processors.keyed_state import EmptyState
+from ...processors.operators import AggregatorOperator, Slot, results_of
+from ...processors.time import UntrackedTime
+from ..sources import PlannedFiles
+from ..spark import BATCH_EVENTS, Batches, Transform
 from .columnar import ColumnReader
-from .step import Step, guarded
+from .step import BatchStep, guarded, places_in
 
 FLUSH_EVENTS = 200_000
 """The number of events after which a task emits its partials, which bounds its memory."""
@@ -41,37 +39,37 @@ PARTIALS = pa.schema(_PARTIALS)
 """The partial of a key and window, and the position of the first event of its task."""
 
 
-def partials_step(step: Step) -> Transform:
+def partials_step(step: BatchStep) -> Transform:
     """Return the first step for Spark, on events."""
     return partial(_run_partials, step)
 
 
-def file_partials_step(step: Step, planned: PlannedFiles) -> Transform:
+def file_partials_step(step: BatchStep, planned: PlannedFiles) -> Transform:
     """Return the first step for Spark, on files that a task reads directly."""
     return partial(_run_on_files, step, planned)
 
 
-def merge_step(step: Step) -> Transform:
+def merge_step(step: BatchStep) -> Transform:
     """Return the second step for Spark, on partitions of complete slots, sorted by slot, bucket and offset."""
     return partial(_run_merger, step)
 
 
-def _run_partials(step: Step, batches: Batches) -> Batches:
+def _run_partials(step: BatchStep, batches: Batches) -> Batches:
     return guarded(step, _partials(step, batches))
 
 
-def _run_on_files(step: Step, planned: PlannedFiles, tasks: Batches) -> Batches:
+def _run_on_files(step: BatchStep, planned: PlannedFiles, tasks: Batches) -> Batches:
     files = planned.files_of(tasks)
     if cast("Aggregator", step.opened.processor).has_columns_step():
         return guarded(step, _column_partials(step, ColumnReader(step, planned, files)))
     return guarded(step, _partials(step, planned.read(files, step.fields, BATCH_EVENTS)))
 
 
-def _run_merger(step: Step, batches: Batches) -> Batches:
+def _run_merger(step: BatchStep, batches: Batches) -> Batches:
     return guarded(step, _merged(step, batches))
 
 
-def _partials(step: Step, batches: Batches) -> Batches:
+def _partials(step: BatchStep, batches: Batches) -> Batches:
     operator = AggregatorOperator(cast("Aggregator", step.opened.processor), EmptyState(), UntrackedTime())
     pending_events, first = 0, (0, 0)
     for batch in step.accepted(batches):
@@ -86,12 +84,12 @@ def _partials(step: Step, batches: Batches) -> Batches:
     yield from _emitted(step, operator.take_partials(), *first)
 
 
-def _feed(step: Step, operator: AggregatorOperator, batch: pa.RecordBatch) -> None:
-    result = step.feed(operator, step.columns.records(batch), batch, 0)
+def _feed(step: BatchStep, operator: AggregatorOperator, batch: pa.RecordBatch) -> None:
+    result = step.feed(operator, step.columns.records(batch), places_in(batch))
     step.counters.rejected.add(len(result.rejected))
 
 
-def _folded(step: Step, batches: Batches) -> Mapping[Slot, Any]:
+def _folded(step: BatchStep, batches: Batches) -> Mapping[Slot, Any]:
     """Return the partials of accepted events."""
     operator = AggregatorOperator(cast("Aggregator", step.opened.processor), EmptyState(), UntrackedTime())
     for batch in batches:
@@ -99,7 +97,7 @@ def _folded(step: Step, batches: Batches) -> Mapping[Slot, Any]:
     return operator.take_partials()
 
 
-def _column_partials(step: Step, reader: ColumnReader) -> Batches:
+def _column_partials(step: BatchStep, reader: ColumnReader) -> Batches:
     combine = cast("Aggregator", step.opened.processor).monoid.combine
     pending: dict[Slot, Any] = {}
     first = (0, 0)
@@ -113,7 +111,7 @@ def _column_partials(step: Step, reader: ColumnReader) -> Batches:
     yield from _emitted(step, pending, *first)
 
 
-def _emitted(step: Step, partials: Mapping[Slot, Any], bucket: int, offset: int) -> Batches:
+def _emitted(step: BatchStep, partials: Mapping[Slot, Any], bucket: int, offset: int) -> Batches:
     encode = cast("Aggregator", step.opened.processor).monoid.encode
     slots, values = list(partials), list(partials.values())
     for start in range(0, len(slots), BATCH_EVENTS):
@@ -129,7 +127,7 @@ def _emitted(step: Step, partials: Mapping[Slot, Any], bucket: int, offset: int)
         yield pa.RecordBatch.from_arrays(arrays, schema=PARTIALS)
 
 
-def _merged(step: Step, batches: Batches) -> Batches:
+def _merged(step: BatchStep, batches: Batches) -> Batches:
     processor = cast("Aggregator", step.opened.processor)
     outputs: list[Any] = []
     for (key, start), slot in groupby(_rows(batches), key=itemgetter(0)):

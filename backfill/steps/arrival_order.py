@@ -12,16 +12,11 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from ...processors.declare.processor import CheckpointInterval
-from ...processors.shard.drive import Driven, Scratch, ShardDriver
-from ...processors.shard.idle_inputs import IdleInputs
-from ...processors.shard.shard import new_shard
-from ...processors.shard.source_events import SourceEvents
-from ...processors.shard.time_slices import TimeSlice
-from ...state.local.rocksdb import RocksShardState
-from ..spark.batches import Batches, Transform
-from ..spark.session import BATCH_EVENTS
-from ..warehouse.layout import Days
+from ...processors.declare import CheckpointInterval
+from ...processors.shard import Driven, IdleInputs, Scratch, ShardDriver, SourceEvents, TimeSlice, new_shard
+from ...state.local import RocksShardState
+from ..spark import BATCH_EVENTS, Batches, Transform
+from ..warehouse import Days
 from .event_time_order import outputs_within
 from .inputs import InputEvent, Inputs, chunks
 from .scratch_state import DRAINED_EVENTS, scratch_state

@@ -13,18 +13,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...processors.declare.aggregator import Aggregator
-from ...processors.declare.stateless import Stateless
-from ...processors.monoids.equality import alike
-from ...processors.time.windows import Tumbling, WindowAssigner
-from ...processors.wording import counted
+from ...processors import counted
+from ...processors.declare import Aggregator, Stateless
+from ...processors.monoids import alike
+from ...processors.time import Tumbling, WindowAssigner
 from ..errors import BackfillFailed
-from ..sources.files import PlannedFiles
-from ..spark.batches import Batches
-from ..warehouse.columns import EVENT_MARKS, ROW, Columns
-from ..warehouse.layout import StoredFile
+from ..sources import PlannedFiles
+from ..spark import Batches
+from ..warehouse import EVENT_MARKS, ROW, ArchivedFile, RecordColumns
 from .grouped_partials import Groups, partials_of, plain
-from .step import Step
+from .step import BatchStep
 
 CHECKED_EVENTS = 200
 """The number of events of a task that are also processed one by one."""
@@ -44,9 +42,9 @@ class ColumnReader:
         files: the files of the task.
     """
 
-    step: Step
+    step: BatchStep
     planned: PlannedFiles
-    files: Sequence[StoredFile]
+    files: Sequence[ArchivedFile]
 
     def outputs(self, one_by_one: Callable[[Batches], Batches]) -> Batches:
         """Yield the outputs of a stateless processor.
@@ -140,7 +138,7 @@ class ColumnReader:
 
     def _records(self, rows: pa.Table) -> list[Any]:
         [written] = type(self.step.opened.processor).destinations()
-        columns = Columns(written.record)
+        columns = RecordColumns(written.record)
         found = self.step.opened.rows
         return [record for part in rows.to_batches() for record in columns.records(found.own(found.of_columns(part)))]
 
@@ -193,7 +191,7 @@ def _numbered(batches: Iterable[pa.RecordBatch]) -> Batches:
         begin += batch.num_rows
 
 
-def _names(step: Step, columns: Sequence[str] | None, besides: Sequence[str]) -> list[str]:
+def _names(step: BatchStep, columns: Sequence[str] | None, besides: Sequence[str]) -> list[str]:
     """Return the columns to read."""
     wanted = step.columns.schema.names if columns is None else columns
     return list(dict.fromkeys([*wanted, *besides, *EVENT_MARKS]))

@@ -21,13 +21,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation calls it
 
-from ...processors.declare.arrow_values import numbers_of
-from ...processors.runs import runs_of
-from ..sources.source import spark_schema
-from ..spark.batches import Batches, Transform, from_block, joined, to_block
-from ..spark.session import BATCH_EVENTS
-from ..warehouse.columns import ELEMENT
-from ..warehouse.schema_evolution import relaxed_schema
+from ...processors import runs_of
+from ...processors.declare import numbers_of
+from ..sources import spark_schema
+from ..spark import BATCH_EVENTS, Batches, Transform, from_block, joined, to_block
+from ..warehouse import ELEMENT, relaxed_schema
 
 PACKED_BYTES = 4 * 2**20
 """The size of the events that a task packs at a time."""
@@ -43,7 +41,7 @@ _BLOCKS = pa.schema(_FIELDS)
 """The rows of the shuffle."""
 
 
-class By(Enum):
+class PartOf(Enum):
     """What the events of a part have in common."""
 
     KEY = "key"
@@ -60,12 +58,12 @@ class Split(NamedTuple):
         parts: the number of parts.
     """
 
-    by: By
+    by: PartOf
     parts: int
 
     def part_of(self, events: pa.RecordBatch) -> npt.NDArray[np.int64]:
         """Return the part of each event."""
-        numbers = numbers_of(events.column("_bucket")) if self.by is By.BUCKET else _hashes(events.column("_key"))
+        numbers = numbers_of(events.column("_bucket")) if self.by is PartOf.BUCKET else _hashes(events.column("_key"))
         part: npt.NDArray[np.int64] = numbers % self.parts
         return part
 

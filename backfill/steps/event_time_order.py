@@ -6,25 +6,26 @@ watermark advances to the newest event of all keys, and timers up to there fire.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any, cast
 
-from ...processors.declare.aggregator import Aggregator
-from ...processors.declare.categories import AnyCategory
-from ...processors.declare.processor import Processor
-from ...processors.declare.stateful import Stateful
-from ...processors.keyed_state.changes import EmptyState
-from ...processors.operators import Operator, SessionOperator, StatefulOperator, StepResult
-from ...processors.operators.aggregator import PartialFolder, results_of
-from ...processors.operators.ordered_delivery import tie_breaker
-from ...processors.operators.sliding_aggregate import SlidingAggregate
-from ...processors.time.shard_time import OrderedTime
-from ...processors.time.windows import Sliding
-from ..spark.batches import Batches, Transform
-from ..spark.session import BATCH_EVENTS
-from ..warehouse.layout import Days
+from ...processors.declare import Aggregator, AnyCategory, Processor, Stateful
+from ...processors.keyed_state import EmptyState
+from ...processors.operators import (
+    Operator,
+    PartialFolder,
+    SessionOperator,
+    SlidingAggregate,
+    StatefulOperator,
+    StepResult,
+    results_of,
+    tie_breaker,
+)
+from ...processors.time import OrderedTime, Sliding
+from ..spark import BATCH_EVENTS, Batches, Transform
+from ..warehouse import Days
 from .inputs import InputEvent, Inputs
 from .step import guarded
 
@@ -50,7 +51,7 @@ def _by_key(inputs: Inputs, within: Days, until_ms: int, batches: Batches) -> Ba
         operator = operator_of_key()
         for events in _chunks(inputs, of_key):
             yield from inputs.steps[0].output_rows(outputs_within(inputs, inputs.feed(operator, events), within))
-        rest = operator.advance(dict.fromkeys(inputs.names, until_ms), ())
+        rest = operator.advance(dict.fromkeys(inputs.names, until_ms), {})
         yield from inputs.steps[0].output_rows(outputs_within(inputs, rest.outputs, within))
 
 
@@ -109,7 +110,7 @@ class SortedSlidingWindows:
         rejected = self._folding.fold(events, category.keys_of(events), spread, stop_at_error=stop_at_error)
         return StepResult(self._results(sorted(self._folding.panes)[:-1]), rejected)
 
-    def advance(self, promised: Mapping[str, int], idle: Collection[str]) -> StepResult:  # noqa: ARG002 - the key has no more events
+    def advance(self, promised: Mapping[str, int], idle: Mapping[str, int]) -> StepResult:  # noqa: ARG002 - the key has no more events
         """Return the last window."""
         return StepResult(self._results(list(self._folding.panes)), [])
 

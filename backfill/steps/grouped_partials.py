@@ -14,8 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...processors.monoids import Count, MapOf, Max, Mean, Min, Monoid, Sum, TopKeys, TupleOf
-from ...processors.monoids.nesting import OfValues
+from ...processors.monoids import Count, MapOf, Max, Mean, Min, Monoid, OfValues, Sum, TopKeys, TupleOf
 
 Groups = npt.NDArray[np.int64]
 """The number of each observation's group, from 0."""

@@ -10,26 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date
 from functools import reduce
 from itertools import groupby, islice
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation calls it
 from pyspark.sql.window import Window
 
-from ...processors.declare.categories import AnyCategory
-from ...processors.declare.processor import ErrorPolicy, Processor
-from ...processors.operators import StepResult
-from ..sources.source import Source
-from ..spark.batches import Batches
-from ..warehouse.columns import DAY_COLUMN, ELEMENT, MARKS, ROW
+from ...processors.declare import Processor, Stateless
+from ..sources import BatchEvents
+from ..spark import Batches
+from ..warehouse import DAY_COLUMN, ELEMENT, MARKS, ROW
 from .event_blocks import EventBlocks
 from .stateful_reducer import expect_keys
-from .step import Step
+from .step import BatchStep, EventOperator
 
 _INPUT = "_input"
 _ARRIVED_SO_FAR = "_arrived_so_far"
@@ -44,10 +41,10 @@ def _column_of(number: int) -> str:
     return f"_event_{number}"
 
 
-def merged_inputs(processor: type[Processor], source: Source, first: date | None = None) -> DataFrame:
-    """Return the archived events of all inputs of a processor as rows of one table, optionally from a UTC day of event time on."""
-    since = str(first or date.min)
-    events = [source.events(category).where(F.col(DAY_COLUMN) >= since) for category in processor.sources()]
+def merged_inputs(processor: type[Processor], source: BatchEvents, wanted: Column | None = None) -> DataFrame:
+    """Return the archived events of all inputs of a processor as rows of one table; perhaps only the events of a condition, such as `in_days`."""
+    events = [source.events(category) for category in processor.sources()]
+    events = [frame if wanted is None else frame.where(wanted) for frame in events]
     structs = [F.struct(*_fields(frame)) for frame in events]
     types = [
         frame.select(struct.alias("record")).schema["record"].dataType
@@ -115,14 +112,6 @@ class InputEvent(NamedTuple):
     arrived: int
 
 
-class EventOperator(Protocol):
-    """The part of an operator that processes events."""
-
-    def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> StepResult:
-        """Process events, in order; see `Operator.feed`."""
-        ...
-
-
 @dataclass(frozen=True)
 class Inputs:
     """The steps of a processor over each of its inputs, in the workers.
@@ -131,7 +120,7 @@ class Inputs:
         steps: one for each input.
     """
 
-    steps: Sequence[Step]
+    steps: Sequence[BatchStep]
 
     @property
     def processor(self) -> Processor:
@@ -171,7 +160,8 @@ class Inputs:
     def _events_of(self, number: int, accepted: pa.RecordBatch) -> Iterator[InputEvent]:
         step = self.steps[number]
         events = step.columns.records(accepted)
-        expect_keys(step, accepted, events)
+        if not isinstance(self.processor, Stateless):
+            expect_keys(step, accepted, events)
         marks = (
             accepted.column(name).to_pylist() for name in ("_key", "_event_time", "_bucket", "_offset", "_arrived")
         )
@@ -188,14 +178,10 @@ class Inputs:
             outputs += self._feed_run(operator, self.steps[number], list(run))
         return outputs
 
-    def _feed_run(self, operator: EventOperator, step: Step, run: Sequence[InputEvent]) -> list[Any]:
-        stops = self.processor.on_error is ErrorPolicy.STOP
-        result = operator.feed(step.input, [event.event for event in run], stop_at_error=stops)
-        if stops and result.rejected:
-            at, error = result.rejected[0]
-            raise step.stopped(run[at].bucket, run[at].offset, error)
+    def _feed_run(self, operator: EventOperator, step: BatchStep, run: Sequence[InputEvent]) -> list[Any]:
+        result = step.feed(operator, [event.event for event in run], lambda at: (run[at].bucket, run[at].offset))
         step.counters.events_in.add(len(run))
-        step.counters.rejected.add(len(result.rejected))
+        step.counters.rejected.add(len(result.rejected) + result.unmatched)
         return list(result.outputs)
 
 

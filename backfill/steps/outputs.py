@@ -9,8 +9,9 @@ Rows of a sink have neither a key nor an event time. Their time is their number 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count, islice
 from typing import Any, cast
@@ -18,18 +19,23 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...processors.declare.canonical import CanonicalForm
-from ...processors.declare.event_times import EventTimes, only_time_of
-from ...processors.declare.processor import Destination, Processor
-from ...processors.declare.record_check import RecordCheck
-from ...processors.declare.routes import Routes, To
-from ...processors.declare.sinks import Sink
-from ...processors.declare.tombstones import Tombstone
-from ...processors.errors import ProcessorFailed
-from ...processors.wording import counted
+from ...processors import ProcessorFailed, counted
+from ...processors.declare import (
+    CanonicalForm,
+    Destination,
+    EventTimes,
+    Processor,
+    RecordCheck,
+    Routes,
+    Sink,
+    To,
+    Tombstone,
+    expect_unit_of_outputs,
+    only_time_of,
+)
 from ..errors import BackfillRefused
-from ..spark.session import BATCH_EVENTS
-from ..warehouse.columns import CONVERSION_ERRORS, OUTPUT_MARKS, Columns
+from ..spark import BATCH_EVENTS
+from ..warehouse import CONVERSION_ERRORS, OUTPUT_MARKS, RecordColumns
 
 
 def slot_of(number: int) -> str:
@@ -72,13 +78,15 @@ class _Written:
         check: checks the values of a record.
         form: how records are written.
         numbers: the numbers of the rows of a sink.
+        has_known_unit: whether the unit of its first event times has been checked.
     """
 
     destination: Destination
-    columns: Columns
+    columns: RecordColumns
     check: RecordCheck
     form: CanonicalForm
     numbers: Iterator[int]
+    has_known_unit: bool = False
 
     @staticmethod
     def of(destination: Destination) -> _Written:
@@ -88,7 +96,7 @@ class _Written:
             DeclarationError: its records have no columns.
         """
         record = destination.record
-        return _Written(destination, Columns(record), RecordCheck(record), CanonicalForm(record), count())
+        return _Written(destination, RecordColumns(record), RecordCheck(record), CanonicalForm(record), count())
 
     def marks(self, records: Sequence[Any]) -> tuple[pa.Array[Any], pa.Array[Any]]:
         """Return the keys and the event times of records."""
@@ -145,7 +153,7 @@ class OutputRows:
             try:
                 routed = self._routes.split(part)
                 rows = [self._rows(destination.name, records) for destination, records in routed]
-            except (TypeError, *CONVERSION_ERRORS) as error:
+            except (TypeError, ValueError, *CONVERSION_ERRORS) as error:
                 raise ProcessorFailed(
                     f"An output of {self._routes.processor.__name__} does not fit its category: {error}. None "
                     "of its output was published. Correct the processor and run the backfill again."
@@ -202,8 +210,13 @@ class OutputRows:
         written = self._written[name]
         records = written.form.of(records)
         written.check.expect(records)
-        keys, times = written.marks(records)
-        return self._as_rows(name, written.columns.arrays(records), keys, times)
+        if not (written.has_known_unit or isinstance(written.destination, Sink)):
+            now_ms = time.time_ns() // 1_000_000
+            expect_unit_of_outputs(self._routes.processor, written.destination, records, now_ms)
+            self._written[name] = replace(written, has_known_unit=True)
+        with written.check.naming_text(records):
+            keys, times = written.marks(records)
+            return self._as_rows(name, written.columns.arrays(records), keys, times)
 
     def _as_rows(
         self, name: str, arrays: Sequence[pa.Array[Any]], keys: pa.Array[Any], times: pa.Array[Any]

@@ -7,11 +7,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ...processors.declare.processor import Processor
-from ...processors.keyed_state.state_cache import STATE_CACHE
-from ...state.local.folder import RocksStateFolder
-from ...state.local.rocksdb import RocksShardState
-from ...state.protocols import ShardIdentity
+from ...processors.declare import Processor
+from ...processors.keyed_state import STATE_CACHE
+from ...state import ShardIdentity
+from ...state.local import RocksShardState, RocksStateFolder
 
 DRAINED_EVENTS = 50_000
 """The number of events after which changes leave memory."""

@@ -12,15 +12,12 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from ...processors.shard.position import StatePosition
-from ...state.backups.manifest import Manifest
-from ...state.backups.shard import ShardBackups
-from ...state.backups.shard_backup import snapshot_folder
-from ...state.backups.writer import claim
-from ...state.files.file_store import open_file_store
-from ...state.local.rocksdb import RocksShardState
-from ...state.protocols import ShardIdentity
-from ..spark.batches import Batches, Transform
+from ...processors.shard import StatePosition
+from ...state import ShardIdentity
+from ...state.backups import Manifest, ShardBackups, claim, snapshot_folder
+from ...state.files import open_file_store
+from ...state.local import RocksShardState
+from ..spark import Batches, Transform
 from .arrival_order import outputs_of
 from .inputs import Inputs
 from .scratch_state import scratch_state

@@ -12,49 +12,48 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
-from ...processors.declare.stateful import Stateful
+from ...processors import runs_of
+from ...processors.declare import Stateful
 from ...processors.operators import StatefulOperator
-from ...processors.runs import runs_of
-from ...processors.time.shard_time import UntrackedTime
+from ...processors.time import UntrackedTime
 from ..errors import BackfillFailed
-from ..sources.files import PlannedFiles
-from ..spark.batches import Batches, Transform
-from ..spark.session import BATCH_EVENTS
-from ..warehouse.layout import Days
+from ..sources import PlannedFiles
+from ..spark import BATCH_EVENTS, Batches, Transform
+from ..warehouse import Days
 from .event_blocks import EventBlocks
 from .scratch_state import DRAINED_EVENTS, scratch_state
-from .step import Step, guarded
+from .step import BatchStep, guarded, places_in
 
 
-def packing_step(step: Step, blocks: EventBlocks) -> Transform:
+def packing_step(step: BatchStep, blocks: EventBlocks) -> Transform:
     """Return the step for Spark before the shuffle, on events."""
     return partial(_run_packing, step, blocks)
 
 
-def file_packing_step(step: Step, blocks: EventBlocks, planned: PlannedFiles) -> Transform:
+def file_packing_step(step: BatchStep, blocks: EventBlocks, planned: PlannedFiles) -> Transform:
     """Return the step for Spark before the shuffle, on files that a task reads directly."""
     return partial(_run_packing_files, step, blocks, planned)
 
 
-def reducer_step(step: Step, blocks: EventBlocks, within: Days) -> Transform:
+def reducer_step(step: BatchStep, blocks: EventBlocks, within: Days) -> Transform:
     """Return the step for Spark after the shuffle, on the sorted blocks of a part of the keys."""
     return partial(_run, step, blocks, within)
 
 
-def _run_packing(step: Step, blocks: EventBlocks, batches: Batches) -> Batches:
+def _run_packing(step: BatchStep, blocks: EventBlocks, batches: Batches) -> Batches:
     return guarded(step, blocks.packed(batches))
 
 
-def _run_packing_files(step: Step, blocks: EventBlocks, planned: PlannedFiles, tasks: Batches) -> Batches:
+def _run_packing_files(step: BatchStep, blocks: EventBlocks, planned: PlannedFiles, tasks: Batches) -> Batches:
     files = planned.files_of(tasks)
     return guarded(step, blocks.packed(planned.read(files, blocks.schema.names, BATCH_EVENTS)))
 
 
-def _run(step: Step, blocks: EventBlocks, within: Days, rows: Batches) -> Batches:
+def _run(step: BatchStep, blocks: EventBlocks, within: Days, rows: Batches) -> Batches:
     return guarded(step, _reduced(step, within, blocks.unpacked(rows)))
 
 
-def _reduced(step: Step, within: Days, batches: Batches) -> Batches:
+def _reduced(step: BatchStep, within: Days, batches: Batches) -> Batches:
     processor, unsaved = cast("Stateful", step.opened.processor), 0
     with scratch_state(processor, 0) as state:
         # The events of some keys determine no watermark.
@@ -63,7 +62,7 @@ def _reduced(step: Step, within: Days, batches: Batches) -> Batches:
             events = step.columns.records(batch)
             expect_keys(step, batch, events)
             for inside, start, end in _runs(step.input.event_times_of(events), within):
-                result = step.feed(operator, events[start:end], batch, start)
+                result = step.feed(operator, events[start:end], places_in(batch, start))
                 if inside:
                     step.counters.events_in.add(end - start)
                     step.counters.rejected.add(len(result.rejected))
@@ -74,7 +73,7 @@ def _reduced(step: Step, within: Days, batches: Batches) -> Batches:
                 unsaved = 0
 
 
-def expect_keys(step: Step, batch: pa.RecordBatch, events: Sequence[Any]) -> None:
+def expect_keys(step: BatchStep, batch: pa.RecordBatch, events: Sequence[Any]) -> None:
     """Raise BackfillFailed unless the archived keys, by which events were grouped, are the declared keys."""
     if batch.column("_key").to_pylist() != step.input.keys_of(events):
         raise BackfillFailed(

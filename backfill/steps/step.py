@@ -5,33 +5,38 @@ User objects are never pickled. A step names the app and the processor; each wor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...processors.declare.categories import AnyCategory
-from ...processors.declare.processor import ErrorPolicy, Processor
-from ...processors.errors import Deferred, Halted, UserCodeError
-from ...processors.operators import Operator, StepResult
-from ...processors.time.timestamp_validation import MAX_UNCHECKED_MS, YEAR_1_MS, YEAR_9999_END_MS
-from ...processors.time.windows import MILLISECOND
+from ...processors import Deferred, Halted, UserCodeError
+from ...processors.declare import AnyCategory, ErrorPolicy, Processor
+from ...processors.operators import StepResult
+from ...processors.time import MAX_UNCHECKED_MS, MILLISECOND, YEAR_1_MS, YEAR_9999_END_MS
 from ..errors import BackfillFailed
-from ..spark.batches import Batches
-from ..spark.counts import Counters, OriginCounts
-from ..spark.failures import marked_errors
-from ..spark.shipped_app import ShippedApp
-from ..spark.task_memory import return_freed_memory
-from ..warehouse.columns import EVENT_MARKS, Columns
+from ..spark import Batches, Counters, OriginCounts, ShippedApp, marked_errors, return_freed_memory
+from ..warehouse import EVENT_MARKS, RecordColumns
 from .outputs import OutputRows
+
+PlaceOf = Callable[[int], tuple[int, int]]
+"""Returns the bucket and offset of an event, by its index among the events of a call."""
+
+
+class EventOperator(Protocol):
+    """The part of an operator that processes events."""
+
+    def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> StepResult:
+        """Process events, in order; see `Operator.feed`."""
+        ...
 
 
 @dataclass(frozen=True)
-class Step:
+class BatchStep:
     """A processor over one of its inputs.
 
     Args:
@@ -59,9 +64,9 @@ class Step:
         return next(category for category in self.opened.processor.sources() if category.name == self.category)
 
     @cached_property
-    def columns(self) -> Columns:
+    def columns(self) -> RecordColumns:
         """The columns of the input."""
-        return Columns(self.input.record)
+        return RecordColumns(self.input.record)
 
     @property
     def fields(self) -> list[str]:
@@ -87,29 +92,29 @@ class Step:
             return batch
         if self.opened.processor.on_future_event is ErrorPolicy.STOP:
             raise BackfillFailed(
-                f"{self._place(*_place_of(batch, out.index(True).as_py()))}: its event time {why}. "
+                f"{self._place(*places_in(batch)(out.index(True).as_py()))}: its event time {why}. "
                 f"The backfill stopped there, and none of {self.processor}'s output was published. Skip and count such events "
                 "(`on_future_event = ErrorPolicy.DEAD_LETTER`), or declare another `max_future`."
             )
         self.counters.rejected.add(out.true_count)
         return batch.filter(pc.invert(out))
 
-    def feed(self, operator: Operator, events: Sequence[Any], batch: pa.RecordBatch, start: int) -> StepResult:
-        """Process the events from a row of their batch on; fail at an error if the processor's policy is to stop."""
+    def feed(self, operator: EventOperator, events: Sequence[Any], place_of: PlaceOf) -> StepResult:
+        """Process events; fail at an error if the processor's policy is to stop."""
         try:
             result = self._feed_until_ready(operator, events)
         except Halted as error:
             raise BackfillFailed(
-                f"{self._place(*_place_of(batch, start))}: {error} The backfill stopped there, and none of {self.processor}'s output was "
+                f"{self._place(*place_of(0))}: {error} The backfill stopped there, and none of {self.processor}'s output was "
                 "published."
             ) from error
         # If an operator stops at an event, that event is the last rejected one.
         for rejected in result.rejected[-1:]:
             if self.opened.processor.error_action(rejected.error).stops:
-                raise self.stopped(*_place_of(batch, start + rejected.at), rejected.error)
+                raise self.stopped(*place_of(rejected.at), rejected.error)
         return result
 
-    def _feed_until_ready(self, operator: Operator, events: Sequence[Any]) -> StepResult:
+    def _feed_until_ready(self, operator: EventOperator, events: Sequence[Any]) -> StepResult:
         while True:
             try:
                 return operator.feed(
@@ -146,9 +151,9 @@ def _ahead(batch: pa.RecordBatch, limit: timedelta) -> pa.BooleanArray:
     return pc.greater(apart, pa.scalar(limit // MILLISECOND, pa.int64()))
 
 
-def _place_of(batch: pa.RecordBatch, row: int) -> tuple[int, int]:
-    """Return the bucket and offset of a row."""
-    return batch.column("_bucket")[row].as_py(), batch.column("_offset")[row].as_py()
+def places_in(batch: pa.RecordBatch, start: int = 0) -> PlaceOf:
+    """Return the places of the events from a row of a batch on."""
+    return lambda at: (batch.column("_bucket")[start + at].as_py(), batch.column("_offset")[start + at].as_py())
 
 
 @dataclass(frozen=True)
@@ -165,7 +170,7 @@ def _opened(app: ShippedApp, name: str) -> Opened:
     return Opened(processor, OutputRows(type(processor)))
 
 
-def guarded(step: Step, batches: Batches) -> Batches:
+def guarded(step: BatchStep, batches: Batches) -> Batches:
     """Yield the batches of a step; mark its errors for the driver."""
     return_freed_memory()
     with marked_errors(step.processor):

@@ -19,21 +19,17 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...processors.declare.aggregator import Aggregator
-from ...processors.keyed_state.changes import EmptyState
-from ...processors.keyed_state.key_layout import decode_time, encode_window_key
+from ...processors import runs_of
+from ...processors.declare import Aggregator
+from ...processors.keyed_state import EmptyState, decode_time, encode_window_key
 from ...processors.operators import AggregatorOperator
-from ...processors.runs import runs_of
-from ...processors.shard.position import Offsets
-from ...processors.time.shard_time import UntrackedTime
-from ...state.remote.errors import StoreFenced
-from ...state.remote.merging import PartialMerger
-from ...state.remote.rebuild import open_rebuild
+from ...processors.shard import Offsets
+from ...processors.time import UntrackedTime
+from ...state.remote import PartialMerger, StoreFenced, open_rebuild
 from ..errors import BackfillFailed
-from ..spark.batches import Batches, Transform
-from ..spark.session import BATCH_EVENTS
-from ..warehouse.layout import Days
-from .step import Step, guarded
+from ..spark import BATCH_EVENTS, Batches, Transform
+from ..warehouse import Days
+from .step import BatchStep, guarded, places_in
 
 FLUSH_EVENTS = 200_000
 """The number of events after which a task emits its partials, which bounds its memory."""
@@ -80,21 +76,21 @@ class StoreLoad:
         return self.includes(decode_time(slot))
 
 
-def shard_partials(step: Step, load: StoreLoad) -> Transform:
+def shard_partials(step: BatchStep, load: StoreLoad) -> Transform:
     """Return the first step for Spark, on events."""
     return partial(_run_shard_partials, step, load)
 
 
-def store_writer(step: Step, load: StoreLoad) -> Transform:
+def store_writer(step: BatchStep, load: StoreLoad) -> Transform:
     """Return the second step for Spark, on partitions of complete shards, sorted by shard, slot and offset."""
     return partial(_run_store_writer, step, load)
 
 
-def _run_shard_partials(step: Step, load: StoreLoad, batches: Batches) -> Batches:
+def _run_shard_partials(step: BatchStep, load: StoreLoad, batches: Batches) -> Batches:
     return guarded(step, _shard_partials(step, load, batches))
 
 
-def _run_store_writer(step: Step, load: StoreLoad, batches: Batches) -> Batches:
+def _run_store_writer(step: BatchStep, load: StoreLoad, batches: Batches) -> Batches:
     return guarded(step, _written(step, load, batches))
 
 
@@ -106,7 +102,7 @@ class _Shard:
     first: int | None = None
 
 
-def _shard_partials(step: Step, load: StoreLoad, batches: Batches) -> Batches:
+def _shard_partials(step: BatchStep, load: StoreLoad, batches: Batches) -> Batches:
     shards: dict[int, _Shard] = {}
     pending_events = 0
     for batch in step.accepted(_counted(step.category, load, batches)):
@@ -119,7 +115,7 @@ def _shard_partials(step: Step, load: StoreLoad, batches: Batches) -> Batches:
         shard = shards[bucket]
         if shard.first is None:
             shard.first = batch.column("_offset")[0].as_py()
-        result = step.feed(shard.operator, step.columns.records(batch), batch, 0)
+        result = step.feed(shard.operator, step.columns.records(batch), places_in(batch))
         step.counters.events_in.add(batch.num_rows)
         step.counters.rejected.add(len(result.rejected))
         pending_events += batch.num_rows
@@ -139,7 +135,7 @@ def _counted(category: str, load: StoreLoad, batches: Batches) -> Batches:
             yield part.filter(pc.less(part.column("_offset"), pa.scalar(limit, pa.int64())))
 
 
-def _emitted(step: Step, load: StoreLoad, shards: Mapping[int, _Shard]) -> Batches:
+def _emitted(step: BatchStep, load: StoreLoad, shards: Mapping[int, _Shard]) -> Batches:
     encode = cast("Aggregator", step.opened.processor).monoid.encode
     for bucket, shard in shards.items():
         first, shard.first = shard.first, None
@@ -155,7 +151,7 @@ def _emitted(step: Step, load: StoreLoad, shards: Mapping[int, _Shard]) -> Batch
             yield pa.RecordBatch.from_arrays(list(map(pa.array, columns, SHARD_PARTIALS.types)), schema=SHARD_PARTIALS)
 
 
-def _written(step: Step, load: StoreLoad, batches: Batches) -> Batches:
+def _written(step: BatchStep, load: StoreLoad, batches: Batches) -> Batches:
     processor = cast("type[Aggregator]", type(step.opened.processor))
     with open_rebuild(load.url, processor) as shards:
         for bucket, rows in groupby(_rows(batches), key=itemgetter(0)):

@@ -1,1 +1,5 @@
 """The warehouse: the paths, contents and notes of files by category and day."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ...processors.wording import counted
+from ...processors import counted
 from ..errors import ArchiveRefused
-from .layout import By, Note, StoredFile
+from .layout import ArchivedFile, DayOf, Note
 from .notes import ARCHIVE, ArchiveSettings, read_note, write_note
 from .schema_evolution import ColumnTypeMismatch, is_widened, merged, table_of, widen
 from .warehouse import WRITERS, Warehouse
@@ -46,9 +46,9 @@ class ResolvedSettings:
 def resolve_settings(
     warehouse: Warehouse,
     category: str,
-    files: Sequence[StoredFile],
+    files: Sequence[ArchivedFile],
     *,
-    by: By,
+    by: DayOf,
     segment_events: int,
     schema: pa.Schema,
     topic_id: str = "",
@@ -102,7 +102,7 @@ def expect_same_topic(category: str, archived: str, now: str) -> None:
 
 
 def _inferred_settings(
-    warehouse: Warehouse, category: str, files: Iterable[StoredFile], segment_events: int
+    warehouse: Warehouse, category: str, files: Iterable[ArchivedFile], segment_events: int
 ) -> ArchiveSettings | None:
     """Infer the settings of an archive without recorded ones: by event time, with the columns of its files."""
     schema: pa.Schema | None = None
@@ -112,10 +112,10 @@ def _inferred_settings(
             schema = stored if schema is None else merged(schema, stored)
         except ColumnTypeMismatch as mismatch:
             raise _incompatible_columns(warehouse, category, [file], mismatch) from mismatch
-    return None if schema is None else ArchiveSettings.of(By.EVENT_TIME, segment_events, schema)
+    return None if schema is None else ArchiveSettings.of(DayOf.EVENT_TIME, segment_events, schema)
 
 
-def _expect_same_settings(category: str, settings: ArchiveSettings, by: By, segment_events: int) -> None:
+def _expect_same_settings(category: str, settings: ArchiveSettings, by: DayOf, segment_events: int) -> None:
     if settings.by is not by:
         raise ArchiveRefused(
             f"{category} is archived by {settings.by.value}, not by {by.value}. Nothing was changed. Continue with `--by {settings.by.value}`. To "
@@ -129,7 +129,7 @@ def _expect_same_settings(category: str, settings: ArchiveSettings, by: By, segm
 
 
 def _incompatible_columns(
-    warehouse: Warehouse, category: str, files: Iterable[StoredFile], mismatch: ColumnTypeMismatch
+    warehouse: Warehouse, category: str, files: Iterable[ArchivedFile], mismatch: ColumnTypeMismatch
 ) -> ArchiveRefused:
     top = mismatch.column.partition(".")[0].partition("[")[0]
     with_column = (file.path for file in files if top in table_of(warehouse.read(file)).column_names)
@@ -143,7 +143,7 @@ def _incompatible_columns(
 def widen_files(
     warehouse: Warehouse,
     category: str,
-    files: Sequence[StoredFile],
+    files: Sequence[ArchivedFile],
     settings: ArchiveSettings,
     epochs: Mapping[int, int],
 ) -> None:

@@ -18,23 +18,23 @@ import numpy as np
 import pyarrow as pa
 from msgspec import inspect as shapes
 
-from ...processors.declare.arrow_values import numbers_of
-from ...processors.declare.canonical import conversion_of, decimal_digits
-from ...processors.declare.records import (
+from ...processors import DeclarationError, runs_of
+from ...processors.declare import (
     AnyRecord,
     RecordType,
+    conversion_of,
+    decimal_digits,
     fields_of,
     is_union,
     members_of,
+    numbers_of,
     plain,
     primitive,
     tag_of,
     type_name,
     without_null,
 )
-from ...processors.errors import DeclarationError
-from ...processors.models.conversion import described, encode_model, is_model, model_from
-from ...processors.runs import runs_of
+from ...processors.models import described, encode_model, is_model, model_from
 from .layout import DAY_MS, day_of
 
 _MARKS: list[pa.Field[Any]] = [
@@ -79,7 +79,7 @@ _NATIVE = (bytes, datetime, date, Decimal)
 """The types of values, besides JSON's, that Arrow accepts."""
 
 
-class Columns:
+class RecordColumns:
     """The columns of a category's record type.
 
     A union of types has a column for the tag, and the fields of all types; a field that some of the types lack is null there.
@@ -263,8 +263,8 @@ class _TypeColumns:
     def _default_of(self, name: str, field: shapes.Field) -> Callable[[], Any]:
         if field.required:
             raise DeclarationError(
-                f"{self._record.__name__}.{name} is missing in events that were archived before the field existed, and "
-                "it has no default. Give it one, or declare it `| None`."
+                f"{self._record.__name__}.{name} has no value in some events of the archive: they are older than the field, or a file of another "
+                "program has NULL there. Declare it `| None`, or give it a default."
             )
         if field.default_factory is not msgspec.NODEFAULT:
             factory: Callable[[], Any] = field.default_factory

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import NamedTuple
 from uuid import uuid4
 
-from ...processors.time.windows import GLOBAL_WINDOW_END_MS, GLOBAL_WINDOW_START_MS
+from ...processors.time import GLOBAL_WINDOW_END_MS, GLOBAL_WINDOW_START_MS
 
 DAY_MS = 86_400_000
 _EPOCH = date(1970, 1, 1).toordinal()
@@ -27,14 +27,14 @@ _FILE = re.compile(r"bucket-(\d{5,})-(\d{20})(?:-(\d{20}))?(?:-e(\d{8,}))?\.parq
 _DAY = re.compile(r"ds=(\d{4}-\d\d-\d\d)")
 
 
-class By(Enum):
+class DayOf(Enum):
     """The time that assigns an event to a day."""
 
     EVENT_TIME = "event-time"
     ARRIVAL = "arrival"
 
 
-class StoredFile(NamedTuple):
+class ArchivedFile(NamedTuple):
     """An event file: one day's events of one or several segments of a bucket.
 
     Args:
@@ -75,7 +75,7 @@ class StoredFile(NamedTuple):
         """Return whether the file contains a segment's events of this day."""
         return self.bucket == bucket and self.segment <= segment <= self.last_segment
 
-    def supersedes(self, other: StoredFile) -> bool:
+    def supersedes(self, other: ArchivedFile) -> bool:
         """Return whether readers use this file instead of another one of the category. More segments win, then the higher epoch."""
         if self.day != other.day or not (
             self.contains(other.bucket, other.segment) and self.contains(other.bucket, other.last_segment)
@@ -85,12 +85,12 @@ class StoredFile(NamedTuple):
         return self.epoch > other.epoch if same_segments else True
 
     @staticmethod
-    def parse(category: str, folder: str, name: str) -> StoredFile | None:
+    def parse(category: str, folder: str, name: str) -> ArchivedFile | None:
         """Parse a file name; None for other files, such as unfinished ones."""
         day, file = _DAY.fullmatch(folder), _FILE.fullmatch(name)
         if not day or not file:
             return None
-        return StoredFile(category, day[1], int(file[1]), int(file[2]), int(file[3] or -1), int(file[4] or 0))
+        return ArchivedFile(category, day[1], int(file[1]), int(file[2]), int(file[3] or -1), int(file[4] or 0))
 
 
 class Note(NamedTuple):
@@ -131,8 +131,8 @@ class OtherFile(NamedTuple):
         return f"{folder_of(self.category)}/ds={self.day}/{self.name}"
 
 
-EventFile = StoredFile | OtherFile
-Stored = StoredFile | Note | OtherFile
+EventFile = ArchivedFile | OtherFile
+Stored = ArchivedFile | Note | OtherFile
 
 
 def folder_of(category: str) -> str:

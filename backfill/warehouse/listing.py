@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ..errors import WarehouseFileMissing
-from .layout import EventFile, OtherFile, StoredFile, day_folder, folder_of, is_day
+from .layout import ArchivedFile, EventFile, OtherFile, day_folder, folder_of, is_day
 from .warehouse import Warehouse
 
 
@@ -23,8 +23,8 @@ class Listing:
         others: event files of other writers, sorted.
     """
 
-    files: tuple[StoredFile, ...]
-    superseded: tuple[StoredFile, ...]
+    files: tuple[ArchivedFile, ...]
+    superseded: tuple[ArchivedFile, ...]
     sizes: Mapping[EventFile, int]
     notes: Mapping[str, frozenset[str]]
     others: tuple[OtherFile, ...] = ()
@@ -33,11 +33,11 @@ class Listing:
     def of(warehouse: Warehouse, category: str) -> Listing:
         """List a category's folders."""
         sizes: dict[EventFile, int] = {}
-        own: set[StoredFile] = set()
+        own: set[ArchivedFile] = set()
         others: list[OtherFile] = []
         notes: defaultdict[str, set[str]] = defaultdict(set)
         for folder, name, size in _in_days(warehouse, category):
-            file = StoredFile.parse(category, folder, name)
+            file = ArchivedFile.parse(category, folder, name)
             if file is not None:
                 own.add(file)
                 sizes[file] = size
@@ -65,7 +65,7 @@ class Listing:
         """The days with events, sorted."""
         return sorted({file.day for file in self.files})
 
-    def of_day(self, day: str) -> list[StoredFile]:
+    def of_day(self, day: str) -> list[ArchivedFile]:
         """Return the files of a day, sorted."""
         return [file for file in self.files if file.day == day]
 
@@ -81,7 +81,7 @@ class OpenSegments:
     segments: Mapping[int, int]
 
     @staticmethod
-    def last_of(files: Iterable[StoredFile]) -> OpenSegments:
+    def last_of(files: Iterable[ArchivedFile]) -> OpenSegments:
         """Return the last segment of each bucket, for a category without known positions."""
         last: dict[int, int] = {}
         for file in files:
@@ -93,25 +93,25 @@ class OpenSegments:
         """Return the segments that contain the archived positions of the buckets."""
         return OpenSegments({number: offset - offset % segment_events for number, offset in handoffs.items()})
 
-    def is_growing(self, file: StoredFile) -> bool:
+    def is_growing(self, file: ArchivedFile) -> bool:
         """Return whether a file belongs to an open segment."""
         return not file.is_compacted and file.segment == self.segments.get(file.bucket)
 
-    def is_beyond(self, file: StoredFile) -> bool:
+    def is_beyond(self, file: ArchivedFile) -> bool:
         """Return whether a file starts after the open segment."""
         return file.segment > self.segments.get(file.bucket, -1)
 
 
-def superseded_among(files: Iterable[StoredFile]) -> set[StoredFile]:
+def superseded_among(files: Iterable[ArchivedFile]) -> set[ArchivedFile]:
     """Return the files of a category that readers skip, because another file replaces them."""
     found = list(files)
-    newest: dict[tuple[str, int, int, int], StoredFile] = {}
+    newest: dict[tuple[str, int, int, int], ArchivedFile] = {}
     for file in found:
         segments = (file.day, file.bucket, file.segment, file.last_segment)
         if segments not in newest or file.supersedes(newest[segments]):
             newest[segments] = file
     counting = set(newest.values())
-    compacted: defaultdict[tuple[str, int], list[StoredFile]] = defaultdict(list)
+    compacted: defaultdict[tuple[str, int], list[ArchivedFile]] = defaultdict(list)
     for file in counting:
         if file.is_compacted:
             compacted[file.day, file.bucket].append(file)
@@ -141,13 +141,13 @@ def read_events(warehouse: Warehouse, file: EventFile) -> bytes:
             file = later
 
 
-def _written_later(warehouse: Warehouse, file: EventFile) -> StoredFile | None:
+def _written_later(warehouse: Warehouse, file: EventFile) -> ArchivedFile | None:
     """Return the file of the same segments by the latest owner; None without a later one."""
-    if not isinstance(file, StoredFile):
+    if not isinstance(file, ArchivedFile):
         return None
     folder = day_folder(file.category, file.day)
     names = warehouse.list_folder(folder)
-    found = (StoredFile.parse(file.category, folder.rpartition("/")[2], name) for name in names)
+    found = (ArchivedFile.parse(file.category, folder.rpartition("/")[2], name) for name in names)
     same = (other for other in found if other and other._replace(epoch=file.epoch) == file and other.epoch > file.epoch)
     return max(same, key=lambda other: other.epoch, default=None)
 

@@ -20,9 +20,9 @@ from typing import TypeVar
 import msgspec
 import pyarrow as pa
 
-from ...processors.time.watermarks import BucketProgress
+from ...processors.time import BucketProgress
 from ..errors import WarehouseError, WarehouseFileMissing
-from .layout import By, Note
+from .layout import DayOf, Note
 from .warehouse import Warehouse
 
 SUCCESS = "_SUCCESS"
@@ -45,14 +45,14 @@ class ArchiveSettings(msgspec.Struct, frozen=True):
         topic_id: the id of the archived topic; empty if unknown.
     """
 
-    by: By
+    by: DayOf
     segment_events: int
     columns: dict[str, str]
     schema: bytes
     topic_id: str = ""
 
     @staticmethod
-    def of(by: By, segment_events: int, schema: pa.Schema, topic_id: str = "") -> ArchiveSettings:
+    def of(by: DayOf, segment_events: int, schema: pa.Schema, topic_id: str = "") -> ArchiveSettings:
         """Return the settings for a schema."""
         columns = {field.name: str(field.type) for field in schema}
         return ArchiveSettings(by, segment_events, columns, schema.serialize().to_pybytes(), topic_id)
@@ -63,7 +63,7 @@ class ArchiveSettings(msgspec.Struct, frozen=True):
         return pa.ipc.read_schema(pa.py_buffer(self.schema))
 
 
-class Mark(msgspec.Struct, frozen=True):
+class OffsetTime(msgspec.Struct, frozen=True):
     """A bucket's event time after its events before an offset."""
 
     offset: int
@@ -85,7 +85,7 @@ class BucketNote(msgspec.Struct, frozen=True):
         closings: the offsets from which on events are late, for more and more days.
     """
 
-    marks: tuple[Mark, ...]
+    marks: tuple[OffsetTime, ...]
     closings: tuple[Closing, ...]
 
 

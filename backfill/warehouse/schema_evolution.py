@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..errors import WarehouseError
-from .layout import EventFile, StoredFile
+from .layout import ArchivedFile, EventFile
 from .warehouse import Warehouse
 
 CANNOT_CAST = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
@@ -157,7 +157,7 @@ def content_of(table: pa.Table) -> bytes:
     return content.getvalue()
 
 
-def widen(warehouse: Warehouse, file: StoredFile, schema: pa.Schema, epoch: int) -> bool:
+def widen(warehouse: Warehouse, file: ArchivedFile, schema: pa.Schema, epoch: int) -> bool:
     """Rewrite a file under an owner's epoch if its columns are narrower. Return whether they were. May be repeated."""
     table = table_of(warehouse.read(file))
     own = pa.schema([field for field in schema if field.name in table.column_names])

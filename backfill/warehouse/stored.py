@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from ..errors import BackfillRefused, WarehouseError, WarehouseFileMissing
 from .archive_settings import settings_of
-from .layout import By, Days, EventFile, StoredFile
+from .layout import ArchivedFile, DayOf, Days, EventFile
 from .listing import Listing, read_events
 from .notes import SUCCESS
 from .read_errors import deleted_message, type_mismatch_message, unreadable_message
@@ -45,7 +45,7 @@ class StoredCategory:
     name: str
     schema: pa.Schema
     listing: Listing
-    by: By
+    by: DayOf
 
     @staticmethod
     def of(warehouse: Warehouse, name: str, schema: pa.Schema) -> StoredCategory:
@@ -57,7 +57,7 @@ class StoredCategory:
         """
         settings = settings_of(warehouse, name)
         if settings is None:
-            return StoredCategory(warehouse, name, schema, Listing.of(warehouse, name), By.EVENT_TIME)
+            return StoredCategory(warehouse, name, schema, Listing.of(warehouse, name), DayOf.EVENT_TIME)
         stored = pa.schema([field for field in settings.arrow if field.name in schema.names])
         try:
             merged(stored, schema)
@@ -70,14 +70,14 @@ class StoredCategory:
 
         These are single days, unless the category is archived by arrival. Then any file may contain events of any day.
         """
-        if self.by is By.ARRIVAL:
+        if self.by is DayOf.ARRIVAL:
             return [within] if self.listing.all_files else []
         stored = {file.day for file in self.listing.all_files}
         return [Days.of(day, day) for day in sorted(stored) if within.has(day)]
 
     def is_complete(self, day: str) -> bool:
         """Return whether a day of event time is complete. It is unknown for a category that is archived by arrival."""
-        return self.by is By.EVENT_TIME and SUCCESS in self.listing.notes.get(day, ())
+        return self.by is DayOf.EVENT_TIME and SUCCESS in self.listing.notes.get(day, ())
 
     def read(self, days: Days, *, key: str | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the events of some days of event time.
@@ -87,7 +87,7 @@ class StoredCategory:
             key: only this key; None for all.
         """
         wanted = [] if key is None else [pc.field("_key") == key]
-        if self.by is By.ARRIVAL:
+        if self.by is DayOf.ARRIVAL:
             within = [pc.field(_EVENT_TIME) >= days.start_ms, pc.field(_EVENT_TIME) < days.end_ms]
             yield from self._read(self.listing.all_files, self.schema, [*wanted, *within])
         else:
@@ -122,7 +122,7 @@ class StoredCategory:
 
     def _checked(self, table: pa.Table, file: EventFile, schema: pa.Schema) -> pa.Table:
         """Check the columns of an archived file. For other writers' files, only the values must fit."""
-        if isinstance(file, StoredFile):
+        if isinstance(file, ArchivedFile):
             try:
                 merged(table.schema.remove_metadata(), schema)
             except ColumnTypeMismatch as other:

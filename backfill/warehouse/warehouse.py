@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ...state.errors import BadStoreAddress, FileMissing, FileStoreUnreachable
-from ...state.files.file_store import FileStore, open_file_store
+from ...state import BadStoreAddress, FileMissing, FileStoreUnreachable
+from ...state.files import FileStore, open_file_store
 from ..errors import WarehouseError, WarehouseFileMissing
 from .layout import Stored, folder_of
 

@@ -24,13 +24,12 @@ import redis
 from chorus import WINDOW, Spike, spikes
 
 import penstock as ps
-from penstock.ops.scuba.client import ScubaClient
-from penstock.ops.scuba.queries import ExploreQuery, Filter
-from penstock.processors.declare.codecs import Codec
-from penstock.transport.bus import Bus, Scanner
-from penstock.transport.codecs.by_category import Codecs
+from penstock.ops.serve.rows.client import ScubaClient
+from penstock.ops.serve.rows.queries import ExploreQuery, Filter
+from penstock.processors.declare import Codec
+from penstock.transport import Bucket, Bus, Position, Scanner
+from penstock.transport.codecs import Codecs
 from penstock.transport.kafka import KafkaBus, KafkaSettings
-from penstock.transport.messages import Bucket, Position
 
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "flights"))

@@ -27,11 +27,10 @@ from records import flights as category
 from source import flights
 from stage import console, end, local_kafka, penstock, play, start
 
-from penstock.processors.errors import PenstockError
-from penstock.transport.bus import Bus
-from penstock.transport.codecs.by_category import Codecs
+from penstock.processors import PenstockError
+from penstock.transport import Bucket, Bus, Outgoing, Position
+from penstock.transport.codecs import Codecs
 from penstock.transport.kafka import KafkaBus, KafkaSettings
-from penstock.transport.messages import Bucket, Outgoing, Position
 
 FOLDER = Path(".penstock/day")
 APP = FOLDER / "app" / "app.py"

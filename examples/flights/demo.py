@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 from records import Ranking, rankings
@@ -20,10 +20,9 @@ from rich.table import Table
 from source import produce
 from stage import console, local_kafka, penstock, play
 
-from penstock.transport.bus import Bus
-from penstock.transport.codecs.by_category import Codecs
+from penstock.transport import Bucket, Bus, Position
+from penstock.transport.codecs import Codecs
 from penstock.transport.kafka import KafkaBus, KafkaSettings
-from penstock.transport.messages import Bucket, Position
 
 APP = Path(__file__).with_name("app.py")
 FOLDER = Path(".penstock/demo")
@@ -82,7 +81,7 @@ def show(found: list[Ranking]) -> None:
     """Print the days that stood out most."""
     table = Table("carrier", "day", "most unusually late departures to", title="The most unusual days", box=None)
     for ranking in sorted(found, key=lambda ranking: -ranking.top[0].score)[:8]:
-        day = datetime.fromtimestamp(ranking.day / 1000, tz=timezone.utc).date()
+        day = datetime.fromtimestamp(ranking.day / 1000, tz=UTC).date()
         top = "  ".join(f"{line.dest} {line.score / 60_000:,.1f} h" for line in ranking.top)
         table.add_row(ranking.carrier, str(day), top)
     console.print(table)

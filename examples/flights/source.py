@@ -14,8 +14,8 @@ from records import Flight
 from records import flights as category
 from tables import known, rows
 
-from penstock.transport.bus import Bus
-from penstock.transport.codecs.by_category import Codecs, encoded_messages
+from penstock.transport import Bus
+from penstock.transport.codecs import Codecs, encoded_messages
 
 BATCH = 5_000
 MINUTE_MS = 60_000
@@ -57,7 +57,7 @@ def _in_order_of_rows() -> list[Flight]:
     found = []
     for hour, minute, carrier, flight, tailnum, origin, dest, distance, dep_delay in rows("flights", COLUMNS):
         if hour not in hours_ms:
-            hours_ms[hour] = int(datetime.fromisoformat(hour.replace("Z", "+00:00")).timestamp() * 1000)
+            hours_ms[hour] = int(datetime.fromisoformat(hour).timestamp() * 1000)
         found.append(
             Flight(
                 carrier,

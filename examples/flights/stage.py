@@ -11,9 +11,9 @@ from typing import NoReturn
 
 from rich.console import Console
 
-from penstock.ops.cli.output import progress_steps
-from penstock.ops.dev_services import LocalServices
-from penstock.processors.errors import PenstockError
+from penstock.ops.shell import progress_steps
+from penstock.ops.start.dev_services.services import LocalServices
+from penstock.processors import PenstockError
 
 console = Console(highlight=False)
 

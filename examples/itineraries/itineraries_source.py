@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
@@ -78,7 +78,7 @@ def _next_ms(clock: int, zone: ZoneInfo, after_ms: int) -> int:
 
 @cache  # about 7,000 hours for 337,000 flights
 def _hour_ms(hour: str) -> int:
-    return _ms(datetime.fromisoformat(hour.replace("Z", "+00:00")))
+    return _ms(datetime.fromisoformat(hour))
 
 
 def _ms(time: datetime) -> int:
@@ -87,7 +87,7 @@ def _ms(time: datetime) -> int:
 
 def day(written: str) -> datetime:
     """Return when a day began (UTC), written such as 2013-01-08."""
-    return datetime.strptime(written, "%Y-%m-%d").replace(tzinfo=timezone.utc)
+    return datetime.strptime(written, "%Y-%m-%d").replace(tzinfo=UTC)
 
 
 def main() -> None:

@@ -28,7 +28,7 @@ def flown() -> list[Route]:
         ends = f"{carrier} {origin}", f"{carrier} {dest}"
         first[ends] = min(hour, first.get(ends, hour))
     found = [
-        Route(station, int(datetime.fromisoformat(hour.replace("Z", "+00:00")).timestamp() * 1000), other)
+        Route(station, int(datetime.fromisoformat(hour).timestamp() * 1000), other)
         for ends, hour in first.items()
         for station, other in (ends, ends[::-1])
     ]

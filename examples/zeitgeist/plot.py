@@ -17,7 +17,7 @@ from zeitgeist_model import NEW_YORK, Week
 from zeitgeist_records import Detection, counts, departures, detections
 from zeitgeist_source import reported
 
-from penstock.ops.testing import Driver
+from penstock.ops.kernel import Driver
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 from figures import COLORS, drawing

@@ -42,7 +42,7 @@ def reported() -> list[Departure]:
 
 @cache  # about 7,000 hours for 337,000 flights
 def _start_ms(hour: str) -> int:
-    return int(datetime.fromisoformat(hour.replace("Z", "+00:00")).timestamp() * 1000)
+    return int(datetime.fromisoformat(hour).timestamp() * 1000)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,5 @@
 """Dead letters after their rejection: reading, retrying and dropping."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

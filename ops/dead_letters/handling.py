@@ -16,20 +16,25 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
-from ...processors.declare.categories import AnyCategory
-from ...processors.declare.codecs import Message, split_messages
-from ...processors.declare.processor import Processor
-from ...processors.errors import PenstockError
-from ...processors.wording import counted
-from ...transport.bus import Bus, TransactionalWriter
-from ...transport.codecs.by_category import Codecs
-from ...transport.codecs.dead_letters import rejected_message
-from ...transport.errors import BusError, OffsetOutOfRange
-from ...transport.internal_topics import create_missing_categories
-from ...transport.messages import CERTAINLY_FITS_BYTES, Bucket, MessageCopy, Outgoing, size_of
-from ...transport.offset_range import OffsetRange, read_offset_range
-from ...transport.tables.registrations import registrations_on
-from .letters import Letter, LetterState, Mark, NotRetried, letters_of, marks_of, read_letters
+from ...processors import PenstockError, counted
+from ...processors.declare import AnyCategory, Message, Processor, split_messages
+from ...transport import (
+    CERTAINLY_FITS_BYTES,
+    Bucket,
+    Bus,
+    BusError,
+    MessageCopy,
+    OffsetOutOfRange,
+    OffsetRange,
+    Outgoing,
+    TransactionalWriter,
+    create_missing_categories,
+    read_offset_range,
+    size_of,
+)
+from ...transport.codecs import Codecs, rejected_message
+from ...transport.tables import registrations_on
+from .letters import HandledMark, Letter, LetterState, NotRetried, letters_of, marks_of, read_letters
 from .row_retry import RowRetry
 
 RETRY_HEADER = "penstock.retry_of"
@@ -133,7 +138,7 @@ def _handle(
                 now_ms = time.time_ns() // 1_000_000
                 writer.send(
                     marks.spec.name,
-                    [marks.put(one.number, Mark(state, one.content.at, now_ms, reason)) for one in handled],
+                    [marks.put(one.number, HandledMark(state, one.content.at, now_ms, reason)) for one in handled],
                 )
                 writer.flush()
                 before_commit()
@@ -206,6 +211,11 @@ class _Retry:
             self._rows.write(letter)
             return None
         category = self._input(letter.content.category)
+        if not 0 <= letter.content.bucket < category.buckets:
+            raise NotRetried(
+                f"Its origin is bucket {letter.content.bucket} of {category.name}, which has {counted(category.buckets, 'bucket')}. Another "
+                "program wrote the letter, or the category was created again. Drop it, or write the message yourself."
+            )
         message = self._whole_message(letter, category)
         self._expect_decodable(category, message)
         key = message.key()

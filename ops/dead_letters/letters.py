@@ -11,19 +11,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from enum import Enum
 from typing import NamedTuple
 
 import msgspec
 
-from ...processors.declare.dead_letters import DeadLetter
-from ...processors.errors import PenstockError
-from ...transport.bus import Bus
-from ...transport.category_spec import CategorySpec
-from ...transport.codecs.dead_letters import decode_dead_letter
-from ...transport.messages import Bucket
-from ...transport.offset_range import OffsetRange, read_offset_range
-from ...transport.tables.bus_table import BusTable, KeyFormat
+from ...processors import PenstockError
+from ...processors.declare import DeadLetter
+from ...transport import Bucket, Bus, CategorySpec, OffsetRange, read_offset_range
+from ...transport.codecs import UndecodableValue, decode_dead_letter, value_of
+from ...transport.tables import BusTable, TableKeys
 
 _SUFFIX = ".dead_letters"
 
@@ -44,7 +42,7 @@ class LetterState(Enum):
     DROPPED = "dropped"
 
 
-class Mark(msgspec.Struct, frozen=True):
+class HandledMark(msgspec.Struct, frozen=True):
     """The record that a dead letter was handled.
 
     Args:
@@ -71,7 +69,7 @@ class Letter(NamedTuple):
 
     number: int
     content: DeadLetter
-    mark: Mark | None
+    mark: HandledMark | None
 
     @property
     def state(self) -> LetterState:
@@ -113,10 +111,10 @@ def letters_of(processor: str) -> str:
     return processor + _SUFFIX
 
 
-def marks_of(processor: str) -> BusTable[int, Mark]:
+def marks_of(processor: str) -> BusTable[int, HandledMark]:
     """Return the table of a processor's marks, by the letter's offset."""
     spec = CategorySpec(f"{processor}.dead_letter_marks", buckets=1, compacted=True)
-    return BusTable(spec, KeyFormat(lambda number: str(number).encode(), int), msgspec.json.Decoder(Mark).decode)
+    return BusTable(spec, TableKeys(lambda number: str(number).encode(), int), msgspec.json.Decoder(HandledMark).decode)
 
 
 def read_letters(
@@ -152,9 +150,8 @@ def read_letters(
     marks = marks_of(processor).read(bus, wait_for_transactions=wait_for_transactions)
     for batch in read_offset_range(bus, OffsetRange(Bucket(category, 0), start, end)):
         for message in batch.messages:
-            value = message.value()
-            if value is not None:
-                content, mark = decode_dead_letter(value), marks.get(message.offset())
+            with suppress(UndecodableValue):
+                content, mark = decode_dead_letter(value_of(message)), marks.get(message.offset())
                 applies = mark is not None and mark.rejected_at_ms == content.at
                 yield Letter(message.offset(), content, mark if applies else None)
 

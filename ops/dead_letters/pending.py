@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ...transport.bus import Bus
-from ...transport.category_spec import CategoryState
-from ...transport.codecs.dead_letters import decode_dead_letter
-from ...transport.codecs.decoded import UndecodableValue
-from ...transport.messages import Bucket
-from ...transport.offset_range import OffsetRange, read_offset_range
+from ...transport import Bucket, Bus, CategoryState, OffsetRange, read_offset_range
+from ...transport.codecs import UndecodableValue, decode_dead_letter
 from .letters import marks_of
 
 

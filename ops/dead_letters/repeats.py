@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from ...processors.wording import counted
-from ...transport.bus import Bus
-from ...transport.messages import Bucket
+from ...processors import counted
+from ...transport import Bucket, Bus
 from .handling import drop
 from .letters import Letter, letters_of, read_letters
 

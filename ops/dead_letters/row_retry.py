@@ -11,12 +11,9 @@ from typing import Any
 
 import msgspec
 
-from ...processors.declare.dead_letters import dead_letters_of
-from ...processors.declare.processor import Processor
-from ...processors.declare.semantics import Semantics
-from ...processors.declare.sinks import Sink, SinkBatch, SinkWriter
-from ...processors.errors import PenstockError
-from ...processors.models.conversion import decode_model
+from ...processors import PenstockError
+from ...processors.declare import Processor, Semantics, Sink, SinkBatch, SinkWriter, dead_letters_of
+from ...processors.models import decode_model
 from .letters import Letter, NotRetried
 
 

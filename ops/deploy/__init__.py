@@ -1,1 +1,5 @@
 """Deployments: versions of processors, supervisors of their workers, and rollouts."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -10,19 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...processors.declare.processor import Processor
-from ...processors.declare.stateful import Stateful
-from ...processors.shard.checkpoints import is_remote
-from ...state.backups.decoded_state import state_inspector
-from ...state.backups.inventory import backed_up_shards, local_shards, read_database
-from ...state.backups.shard import ShardBackups
-from ...state.errors import FileStoreUnreachable, StateDamaged
-from ...state.files.file_store import FileStore
-from ...state.local.rocksdb import RocksShardState
-from ...transport.tables.maintenance_log import MaintenanceOperation
-from ..dev_services.service import Progress
+from ...processors.declare import Processor, Stateful
+from ...processors.shard import is_remote
+from ...state import FileStoreUnreachable, StateDamaged
+from ...state.backups import ShardBackups, backed_up_shards, local_shards, read_database, state_inspector
+from ...state.files import FileStore
+from ...state.local import RocksShardState
+from ...transport.tables import MaintenanceOperation
+from ..shell import ReportStep
 from .errors import IncompatibleState
-from .version import Shape, Version
+from .version import Version, VersionShape
 
 SAMPLE_VALUES = 1000
 """The number of values that are decoded in each shard."""
@@ -48,7 +45,7 @@ def expect_compatible(
     states: Path,
     store: FileStore | None,
     *,
-    progress: Progress,
+    progress: ReportStep,
     maintenance: MaintenanceOperation | None = None,
 ) -> None:
     """Check that the saved state matches a processor's declaration. A changed query with the same state is reported.
@@ -77,7 +74,7 @@ def expect_compatible(
             f"{_alternatives(processor, target, conversion)}",
             processor.name,
         )
-    if last is not None and last.shape.state is not None and last.shape.query != Shape.of(processor).query:
+    if last is not None and last.shape.state is not None and last.shape.query != VersionShape.of(processor).query:
         progress(
             f"The query of {processor.name} has changed since {last.label}, and its saved state still fits: it is kept, and contains what the "
             f"old query made of earlier events. To recompute it from the archive: `penstock undeploy {processor.name}`, `penstock bootstrap {target} "
@@ -88,14 +85,14 @@ def expect_compatible(
 def _in_version_and_local_state(
     processor: type[Processor], last: Version | None, states: Path, maintenance: MaintenanceOperation | None
 ) -> Iterator[Incompatibility]:
-    shape = Shape.of(processor)
+    shape = VersionShape.of(processor)
     if last is not None:
         yield from _in_version(processor, last, shape, maintenance)
     if shape.state is not None and not is_remote(processor):
         yield from _in_local_state(processor, states)
 
 
-def _in_reachable_backups(processor: type[Processor], store: FileStore, progress: Progress) -> list[Incompatibility]:
+def _in_reachable_backups(processor: type[Processor], store: FileStore, progress: ReportStep) -> list[Incompatibility]:
     if processor.state_shape() is None or is_remote(processor):
         return []
     try:
@@ -106,7 +103,7 @@ def _in_reachable_backups(processor: type[Processor], store: FileStore, progress
 
 
 def _in_version(
-    processor: type[Processor], last: Version, shape: Shape, maintenance: MaintenanceOperation | None
+    processor: type[Processor], last: Version, shape: VersionShape, maintenance: MaintenanceOperation | None
 ) -> Iterator[Incompatibility]:
     """Yield the difference between the shapes of the last version and of the declaration."""
     old = last.shape
@@ -174,7 +171,7 @@ def _conversion(
 
 def _alternatives(processor: type[Processor], target: str, conversion: list[str]) -> str:
     name = f"{processor.name}_2"
-    new_name = f"`CREATE TABLE {name}`" if Shape.of(processor).query else f'`name = "{name}"` on the class'
+    new_name = f"`CREATE TABLE {name}`" if VersionShape.of(processor).query else f'`name = "{name}"` on the class'
     alternatives = [
         "restore the previous declaration",
         *conversion,
@@ -190,5 +187,5 @@ def _alternatives(processor: type[Processor], target: str, conversion: list[str]
     )
 
 
-def _names(shape: Shape) -> str:
+def _names(shape: VersionShape) -> str:
     return ", ".join(sorted(shape.inputs))

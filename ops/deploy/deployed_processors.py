@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..monitoring.deployed import DeployedProcessor
+from .deployed import DeployedProcessor
 from .errors import DeployError, SupervisorUnavailable
 from .folders import names_of_deployments
 

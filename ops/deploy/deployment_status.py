@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..worker.health import Health
+from ..kernel import Health
 from .errors import SupervisorUnavailable
 from .process_supervisor import ProcessState, ProcessStatus
 from .readiness import LocalWorkers
 from .registry import Deployment, DeploymentFiles
-from .rollouts import local_workers
+from .targets import local_workers
 from .version import Target
 
 

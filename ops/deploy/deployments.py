@@ -7,35 +7,29 @@ Every check precedes the first change. Every operation is idempotent and continu
 
 from __future__ import annotations
 
-import getpass
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...processors.apps.app_files import Contents, code_beside, path_in_bundle
-from ...processors.apps.app_modules import import_root
-from ...processors.apps.apps import AppName
-from ...processors.declare.processor import Processor
-from ...processors.lifecycle import ending
+from ...processors import counted, ending, user_name
+from ...processors.apps import AppName, Contents, code_beside, import_root, path_in_bundle
+from ...processors.declare import Processor
 from ...processors.lookups import LookupJoin
 from ...processors.pipes import Pipe
-from ...processors.wording import counted
-from ...state.files.file_store import FileStore, open_file_store
-from ...state.lookup_sources.file_tables import FileTable
-from ...transport.bus import Bus
-from ...transport.tables.maintenance_log import newest_maintenance
-from ..dev_services.service import Progress
-from ..worker.preflight import expect_categories, prepare
+from ...state.files import FileStore, open_file_store
+from ...state.lookup_sources import FileTable
+from ...transport import Bus
+from ...transport.tables import newest_maintenance
+from ..kernel import expect_categories, prepare
+from ..shell import ReportStep
 from .compatibility import expect_compatible
 from .environment import load_variables, required_variables, save_variables, variable_values
 from .errors import DeployError, IncompatibleState, NameTaken
-from .kubernetes_rollout import expect_own_objects, expect_reachable
-from .manifests import manifests_of
 from .readiness import READY_LIMIT_S
 from .registry import Deployment, DeploymentFiles, all_deployments, deployment_lock, find_deployment
-from .rollouts import roll_out, rollout_of
-from .version import DeploymentSettings, Server, Shape, Target, Version
+from .targets import expect_own_objects, expect_reachable, manifests_of, roll_out, rollout_of
+from .version import DeployedServer, DeploymentSettings, Target, Version, VersionShape
 
 
 @dataclass(frozen=True)
@@ -56,7 +50,7 @@ class DeploymentRequest:
     settings: DeploymentSettings
     workers: int | None
     take_over: bool
-    server: Server | None = None
+    server: DeployedServer | None = None
 
     @property
     def name(self) -> str:
@@ -104,7 +98,7 @@ class DeploymentPlan:
 
 
 def plan_deployments(
-    requests: Sequence[DeploymentRequest], bus: Bus | None, environment: Mapping[str, str], progress: Progress
+    requests: Sequence[DeploymentRequest], bus: Bus | None, environment: Mapping[str, str], progress: ReportStep
 ) -> list[DeploymentPlan]:
     """Check the requests of one command, and return the changes of each. Changes nothing.
 
@@ -121,7 +115,7 @@ def plan_deployments(
 
 
 def plan_deployment(
-    request: DeploymentRequest, bus: Bus | None, environment: Mapping[str, str], progress: Progress
+    request: DeploymentRequest, bus: Bus | None, environment: Mapping[str, str], progress: ReportStep
 ) -> DeploymentPlan:
     """Check a request against Kafka, the saved state and the existing deployment, and return the changes. Changes nothing.
 
@@ -169,7 +163,7 @@ def plan_deployment(
     return DeploymentPlan(version, code, values, running, workers, is_new)
 
 
-def apply_plan(plan: DeploymentPlan, progress: Progress, limit_s: float = READY_LIMIT_S) -> None:
+def apply_plan(plan: DeploymentPlan, progress: ReportStep, limit_s: float = READY_LIMIT_S) -> None:
     """Store the version of a plan and roll it out.
 
     Raises:
@@ -193,7 +187,7 @@ def apply_plan(plan: DeploymentPlan, progress: Progress, limit_s: float = READY_
 
 
 def roll_back(
-    folder: Path, name: str, number: int | None, progress: Progress, limit_s: float = READY_LIMIT_S
+    folder: Path, name: str, number: int | None, progress: ReportStep, limit_s: float = READY_LIMIT_S
 ) -> Version:
     """Roll a deployment back to an earlier version, with its code and settings, and return the version.
 
@@ -220,7 +214,7 @@ def roll_back(
 
 
 def scale_deployment(
-    folder: Path, name: str, workers: int, progress: Progress = lambda _: None, limit_s: float = READY_LIMIT_S
+    folder: Path, name: str, workers: int, progress: ReportStep = lambda _: None, limit_s: float = READY_LIMIT_S
 ) -> Deployment:
     """Change the number of workers, and return the deployment. Removed workers save a last checkpoint and hand over their buckets.
 
@@ -246,7 +240,7 @@ def scale_deployment(
         return find_deployment(folder, name)
 
 
-def stop_deployment(folder: Path, name: str, progress: Progress) -> None:
+def stop_deployment(folder: Path, name: str, progress: ReportStep) -> None:
     """Stop a deployment's workers after a last checkpoint. State and versions stay.
 
     Raises:
@@ -293,8 +287,8 @@ def _expect_same_target(settings: DeploymentSettings, running: Deployment | None
 
 
 def _values(request: DeploymentRequest, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the values of the workers' environment variables; on Kubernetes, Secrets contain them."""
-    if request.settings.target is Target.KUBERNETES:
+    """Return the values of the workers' environment variables; none on Kubernetes, whose Secrets contain them, and for systemd, which reads them from files."""
+    if request.settings.target is not Target.LOCAL:
         return {}
     names = {*required_variables(request.processor), *request.settings.variables}
     return variable_values(sorted(names), environment, request.processor.__name__)
@@ -315,9 +309,9 @@ def _version_of(request: DeploymentRequest, files: DeploymentFiles) -> tuple[Ver
         processor=request.processor.__name__,
         digest=code.digest,
         settings=request.settings,
-        shape=Shape.of(request.processor),
+        shape=VersionShape.of(request.processor),
         time_ms=time.time_ns() // 1_000_000,
-        by=getpass.getuser(),
+        by=user_name(),
         clone=request.app.clone or "",
         server=request.server,
     )
@@ -336,7 +330,7 @@ def _earlier_version(files: DeploymentFiles, running: Deployment) -> int:
     return earlier
 
 
-def _expect_state_matches(version: Version, running: Deployment, files: DeploymentFiles, progress: Progress) -> None:
+def _expect_state_matches(version: Version, running: Deployment, files: DeploymentFiles, progress: ReportStep) -> None:
     if version.server is not None:
         _expect_same_shape(version, running.version)
         return

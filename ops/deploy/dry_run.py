@@ -6,13 +6,14 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..worker.app_processes import penstock_command
+from ..kernel import penstock_command
 from .deployments import DeploymentPlan
-from .kubernetes_rollout import manifest_list
-from .manifests import manifests_of
 from .registry import DeploymentFiles
-from .supervisord import worker_config
-from .systemd import installed_version, template_of, unit_of, unit_text, units_folder
+from .targets import (
+    manifest_list,
+    manifests_of,
+    worker_config,
+)
 from .version import Target
 from .worker_command import run_arguments
 
@@ -35,20 +36,5 @@ def _local_steps(plan: DeploymentPlan) -> Iterator[str]:
     yield f"# Each worker runs in {version.settings.working_folder}:"
     yield f"#   {shlex.join(command)}"
     yield from (f"#   with the value of {name}, stored in {files.environment}" for name in version.settings.variables)
-    yield from (_systemd if version.settings.target is Target.SYSTEMD else _supervisord)(plan)
-
-
-def _supervisord(plan: DeploymentPlan) -> Iterator[str]:
-    version = plan.version
     for worker in range(plan.workers):
         yield worker_config(Path(version.settings.folder), version.name, worker)
-
-
-def _systemd(plan: DeploymentPlan) -> Iterator[str]:
-    version = plan.version
-    units = " ".join(unit_of(version.name, worker) for worker in range(plan.workers))
-    yield f"# {units_folder() / template_of(version.name)}:"
-    yield unit_text(Path(version.settings.folder), version.name, installed_version())
-    yield "# systemctl --user daemon-reload"
-    yield f"# systemctl --user enable --now {units}"
-    yield "# loginctl enable-linger   (once, so that workers continue after you log out)"

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from ...processors.declare.processor import Processor
+from ...processors.declare import Processor
 from ...processors.lookups import LookupJoin
-from ...processors.shard.checkpoints import is_remote
-from ...state.files.durable import replace_file
+from ...processors.shard import is_remote
+from ...state.files import replace_file
 from ...state.lookup_sources import LaserTable, PostgresQuery, PostgresTable, RedisTable
 from .errors import DeployError
 

@@ -1,6 +1,6 @@
 """Errors of deployments, by the action that they require of the user."""
 
-from ...processors.errors import DeclarationChanged, PenstockError
+from ...processors import DeclarationChanged, PenstockError
 
 
 class DeployError(PenstockError):

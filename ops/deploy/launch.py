@@ -1,8 +1,8 @@
-"""The program that supervisord and systemd start: it reads a worker's desired version and runs that worker.
+"""The program that supervisord starts: it reads a worker's desired version and runs that worker.
 
-    python -m penstock.ops.deploy.launch DIR NAME WORKER [SLOT]
+    python -m penstock.ops.deploy.launch DIR NAME WORKER SLOT
 
-So their configuration stays the same for all versions, and a restarted worker runs its current desired version. Supervisord has two
+So its configuration stays the same for all versions, and a restarted worker runs its current desired version. It has two
 processes for each worker, its slots, so that a successor is prepared while the worker runs. The one that is not current is not started.
 
 The worker runs in this process, which has already imported much of what it needs: another start of Python would take a fifth of its start.
@@ -16,10 +16,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from ...processors.errors import PenstockError
-from ..dev_services.ports import free_port
-from ..worker.app_processes import HANDED_OVER
-from ..worker.health import DEPLOYMENT_VARIABLE
+from ...processors import PenstockError
+from ..kernel import DEPLOYMENT_VARIABLE, HANDED_OVER
+from ..shell import free_port
 from .environment import load_variables
 from .errors import NotDeployed
 from .registry import DeploymentFiles, WorkerStart
@@ -30,7 +29,7 @@ PROGRAM = "penstock.ops.deploy.launch"
 """The module of this program, as on the command lines of workers."""
 
 
-def prepare_launch(folder: Path, name: str, worker: int, slot: int | None = None) -> bool:
+def prepare_launch(folder: Path, name: str, worker: int, slot: int) -> bool:
     """Turn this process into a worker of a deployment: set its command line, variables and working folder, and note its start.
 
     Returns:
@@ -41,7 +40,7 @@ def prepare_launch(folder: Path, name: str, worker: int, slot: int | None = None
         DeployError: a file of the deployment is unreadable.
     """
     files = DeploymentFiles(folder, name)
-    if slot is not None and slot != files.slot(worker):
+    if slot != files.slot(worker):
         return False
     desired = files.desired_state()
     if desired is None or worker >= len(desired.workers):
@@ -57,9 +56,9 @@ def prepare_launch(folder: Path, name: str, worker: int, slot: int | None = None
         DEPLOYMENT_VARIABLE: version.label,
     }
     _change_folder(version.settings.working_folder)
-    log = log_of(folder, name, worker, slot or 0)
+    log = log_of(folder, name, worker, slot)
     log_bytes = log.stat().st_size if log.exists() else 0
-    files.save_start(worker, WorkerStart(version.number, os.getpid(), port, log_bytes, slot or 0))
+    files.save_start(worker, WorkerStart(version.number, os.getpid(), port, log_bytes, slot))
     sys.argv[1:] = arguments
     os.environ.clear()
     os.environ.update(environment)
@@ -80,9 +79,9 @@ def _without_penstock_variables(environment: Mapping[str, str]) -> dict[str, str
 
 def main() -> None:
     """Run the program with the arguments of the command line."""
-    _, folder, name, worker, *slots = sys.argv
+    _, folder, name, worker, slot = sys.argv
     try:
-        is_current = prepare_launch(Path(folder), name, int(worker), next(map(int, slots), None))
+        is_current = prepare_launch(Path(folder), name, int(worker), int(slot))
     except (PenstockError, OSError) as error:
         sys.exit(f"Error: {error}")
     if not is_current:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..monitoring.deployed import DeployedProcessor
-from ..monitoring.disk import free_share
+from ..kernel import free_share
+from .deployed import DayTable, DeployedProcessor
+from .loaded_day import databases_folder, loaded_day
 from .process_supervisor import ProcessState, ProcessStatus
 from .registry import Deployment, DeploymentFiles
-from .rollouts import local_workers
-from .version import Target
+from .targets import local_workers
+from .version import Target, Version
 
 
 def observed_deployment(folder: Path, name: str) -> DeployedProcessor | None:
@@ -29,6 +30,7 @@ def observed_deployment(folder: Path, name: str) -> DeployedProcessor | None:
 def _observed(files: DeploymentFiles, deployment: Deployment, disk_free_share: float | None) -> DeployedProcessor:
     workers = local_workers(files, deployment.version.settings)
     processes = [workers.process(worker) for worker in range(deployment.workers)]
+    restarts_ms = [workers.restarts_ms(worker, deployment.version) for worker in range(deployment.workers)]
     return DeployedProcessor(
         label=deployment.version.label,
         workers=deployment.workers,
@@ -39,7 +41,18 @@ def _observed(files: DeploymentFiles, deployment: Deployment, disk_free_share: f
         earlier_version=deployment.desired.earlier_version(files.version_numbers()),
         urls=() if deployment.version.server is None else deployment.version.server.urls,
         disk_free_share=disk_free_share,
+        restarts_ms=tuple(map(tuple, restarts_ms)),
+        day_table=_day_table(deployment.version),
     )
+
+
+def _day_table(version: Version) -> DayTable | None:
+    """Return the warehouse table that a server serves, with its day; its files say it also while the server does not answer."""
+    location = None if version.server is None else version.server.day_table
+    if location is None:
+        return None
+    loaded = loaded_day(databases_folder(Path(version.settings.folder, "state"), version.name))
+    return DayTable(location, None if loaded is None else loaded.day)
 
 
 def _count(processes: list[ProcessStatus], state: ProcessState) -> int:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from .registry import WorkerStart
 
 
-class ProcessState(str, Enum):
+class ProcessState(StrEnum):
     """The state of a worker's process."""
 
     RUNNING = "running"

@@ -13,19 +13,25 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...processors.declare.retries import retry_prefix
-from ...processors.wording import counted
-from ...state.backups.inventory import backed_up_shards
-from ...state.files.file_store import FileStore, open_file_store
-from ...transport.bus import Bus
-from ...transport.errors import MissingCategory
-from ...transport.tables.maintenance_log import forget_maintenance, newest_maintenance
-from ...transport.tables.registrations import forget_registration, registrations_on
-from ...transport.tables.upstream_watermarks import WATERMARKS, WatermarkOwner, deletion_messages, watermarks_on
+from ...processors import counted
+from ...processors.declare import retry_prefix
+from ...state.backups import backed_up_shards
+from ...state.files import FileStore, open_file_store
+from ...transport import Bus, MissingCategory
+from ...transport.tables import (
+    WATERMARKS,
+    WatermarkOwner,
+    deletion_messages,
+    forget_maintenance,
+    forget_registration,
+    newest_maintenance,
+    registrations_on,
+    watermarks_on,
+)
 from .environment import STORE
 from .errors import NotDeployed
-from .pods import kubectl, object_name
 from .registry import DeploymentFiles
+from .targets import kubectl, object_name
 from .version import Target, Version
 from .worker_logs import logs_folder
 

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from ..clock import SystemClock
-from ..monitoring.states import crash_loop_since
-from ..worker.health import LOOPBACK, Health
-from ..worker.identity import restarts_of
+from ..kernel import LOOPBACK, Health, restarts_of
+from ..shell import SystemClock
+from .crash_loops import crash_loop_since
 from .errors import WorkerFailed
 from .process_supervisor import ProcessState, ProcessStatus, ProcessSupervisor
 from .registry import DeploymentFiles, WorkerStart
@@ -88,10 +87,13 @@ class LocalWorkers:
             return False
         if self.process(worker).state is ProcessState.WAITING:
             return True
-        now_ms = SystemClock().now_ms()
-        since_ms = max(version.time_ms, now_ms - HOUR_MS)
+        return crash_loop_since(self.restarts_ms(worker, version), SystemClock().now_ms()) is not None
+
+    def restarts_ms(self, worker: int, version: Version) -> list[int]:
+        """Return when a worker was restarted after a crash as a version, within the last hour, also before it could report to Kafka."""
+        since_ms = max(version.time_ms, SystemClock().now_ms() - HOUR_MS)
         restarts_ms = restarts_of(Path(version.settings.folder, "state"), self._files.name, worker)
-        return crash_loop_since([at_ms for at_ms in restarts_ms if at_ms >= since_ms], now_ms) is not None
+        return [at_ms for at_ms in restarts_ms if at_ms >= since_ms]
 
     def _former_start(self, worker: int) -> WorkerStart | None:
         """Return the last start of a worker whose process has ended; None if that process still runs."""

@@ -23,11 +23,9 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from ...processors.apps.app_files import Contents
-from ...processors.apps.apps import AppName
-from ...state.files.durable import make_private_folder, replace_file
-from ..dev_services.lock import exclusive
-from ..dev_services.service import Progress
+from ...processors.apps import AppName, Contents
+from ...state.files import make_private_folder, replace_file
+from ..shell import ReportStep, exclusive
 from .errors import DeployError, NotDeployed
 from .folders import deployments_folder, names_of_deployments
 from .version import Target, Version
@@ -186,7 +184,7 @@ def find_deployment(folder: Path, name: str) -> Deployment:
 
 
 @contextmanager
-def deployment_lock(folder: Path, progress: Progress) -> Iterator[None]:
+def deployment_lock(folder: Path, progress: ReportStep) -> Iterator[None]:
     """Hold the exclusive lock on a folder's deployments within the context; report a wait for it."""
     waits = f"Waiting for another command that changes the deployments in {folder}."
     with exclusive(deployments_folder(folder) / "lock", lambda: progress(waits)):

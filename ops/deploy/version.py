@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec.structs import replace
 
-from ...processors.apps.apps import AppName
-from ...processors.declare.processor import Processor
+from ...processors.apps import AppName
+from ...processors.declare import Processor
 
 _SCHEMES = {"rediss": "redis", "https": "http"}
 """Schemes without TLS by scheme with TLS."""
 
+DAY_TABLE_OPTION = "--parquet"
+"""The option with the location of a warehouse table whose days a server serves."""
 
-class Target(str, Enum):
-    """The supervisor that keeps workers running."""
+
+class Target(StrEnum):
+    """The supervisor that keeps workers running. Only a plan has SYSTEMD: its units are written, and no deployment is stored."""
 
     LOCAL = "local"
     """supervisord, one per `--dir`."""
     SYSTEMD = "systemd"
-    """Units of the user's systemd."""
+    """Units of the system."""
     KUBERNETES = "kubernetes"
     """A StatefulSet."""
 
@@ -85,7 +89,7 @@ class DeploymentSettings(msgspec.Struct, frozen=True):
     standby: bool = False
 
 
-class Shape(msgspec.Struct, frozen=True):
+class VersionShape(msgspec.Struct, frozen=True):
     """The shape of a processor's state, and its inputs. A version continues from state of the same shape and inputs only.
 
     Args:
@@ -99,10 +103,10 @@ class Shape(msgspec.Struct, frozen=True):
     query: str = ""
 
     @staticmethod
-    def of(processor: type[Processor]) -> Shape:
+    def of(processor: type[Processor]) -> VersionShape:
         """Return the shape of a declared processor."""
         inputs = {category.name: category.buckets for category in processor.sources()}
-        return Shape(processor.state_shape(), inputs, " ".join(processor.sql_query.split()))
+        return VersionShape(processor.state_shape(), inputs, " ".join(processor.sql_query.split()))
 
     @property
     def buckets(self) -> int:
@@ -110,7 +114,7 @@ class Shape(msgspec.Struct, frozen=True):
         return next(iter(self.inputs.values()), 0)
 
 
-class Server(msgspec.Struct, frozen=True):
+class DeployedServer(msgspec.Struct, frozen=True):
     """A server that a deployment runs in place of `penstock run`, in one process.
 
     Args:
@@ -130,6 +134,11 @@ class Server(msgspec.Struct, frozen=True):
     reads_app: bool = True
     replica_of: str = ""
     certificate: tuple[str, str] | None = None
+
+    @property
+    def day_table(self) -> str | None:
+        """The location of the warehouse table whose days it serves; None without one."""
+        return dict(pairwise(self.options)).get(DAY_TABLE_OPTION)
 
     @property
     def ports(self) -> dict[str, int]:
@@ -162,11 +171,11 @@ class Version(msgspec.Struct, frozen=True):
     processor: str
     digest: str
     settings: DeploymentSettings
-    shape: Shape
+    shape: VersionShape
     time_ms: int
     by: str
     clone: str = ""
-    server: Server | None = None
+    server: DeployedServer | None = None
 
     @property
     def reads_app(self) -> bool:

@@ -12,17 +12,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...processors.apps.app_modules import sql_app
-from ...processors.declare.categories import AnyCategory
-from ...processors.declare.emission import AtWatermark
-from ...processors.errors import AppFileError
+from ...processors import AppFileError
+from ...processors.apps import sql_app
+from ...processors.declare import AnyCategory, AtWatermark
 from ...processors.lookups import LookupJoin, MemoryTable
-from ...processors.sql.compiler import SqlApp
-from ...processors.sql.errors import SqlText
-from ...processors.sql.examples import Advance, ExampleTest, Expect, Insert, InsertLookup, Rows, parse_examples
-from ...processors.sql.lookup_tables import LookupTable
-from ...processors.sql.relations import Relation
-from ..testing import Driver
+from ...processors.sql import (
+    Advance,
+    ExampleRows,
+    ExampleTest,
+    Expect,
+    Insert,
+    InsertLookup,
+    LookupTable,
+    Relation,
+    SqlApp,
+    SqlText,
+    parse_examples,
+)
+from ..kernel import Driver
 
 _DIGITS = 12
 """The number of digits in which equal numbers with a point agree: sums depend on the order of their events."""
@@ -140,19 +147,19 @@ class _LookupRows:
             if issubclass(processor, LookupJoin) and processor.source is app.lookups[name].source
         }
 
-    def add(self, rows: Rows[LookupTable]) -> None:
+    def add(self, rows: ExampleRows[LookupTable]) -> None:
         """Add rows to a lookup table; a row replaces the one of the same key."""
         table = rows.table
         for row in _records(rows, table.record):
             self._rows[table.name][str(getattr(row, table.attributes[table.key]))] = row
 
 
-def _records(rows: Rows[Relation] | Rows[LookupTable], record: type[Any]) -> list[Any]:
+def _records(rows: ExampleRows[Relation] | ExampleRows[LookupTable], record: type[Any]) -> list[Any]:
     names = [rows.table.attributes[name] for name in rows.columns]
     return [record(**dict(zip(names, values, strict=True))) for values in rows.values]
 
 
-def _difference(rows: Rows[Relation], written: Sequence[Any]) -> Iterator[Difference]:
+def _difference(rows: ExampleRows[Relation], written: Sequence[Any]) -> Iterator[Difference]:
     """Yield the difference between expected and written rows, if there is one."""
     expected = Counter(tuple(map(_rounded, values)) for values in rows.values)
     found = Counter(_values(rows.table, rows.columns, record) for record in written)

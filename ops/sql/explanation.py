@@ -7,24 +7,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ...processors.apps.app_modules import sql_app
-from ...processors.apps.apps import App, expect_processors
-from ...processors.declare.aggregator import Aggregator
-from ...processors.declare.categories import AnyCategory
-from ...processors.declare.emission import AtCheckpoint, OnLate
-from ...processors.declare.flat_records import flat_fields
-from ...processors.declare.joins import Join
-from ...processors.declare.phases import Partial, Partials
-from ...processors.declare.processor import KeyedProcessor, Processor, key_name
-from ...processors.declare.stateful import Stateful
-from ...processors.declare.stateless import Stateless
-from ...processors.declare.table_joins import TableJoin
+from ...processors import counted, human_duration
+from ...processors.apps import App, expect_processors, sql_app
+from ...processors.declare import (
+    Aggregator,
+    AnyCategory,
+    AtCheckpoint,
+    Join,
+    KeyedProcessor,
+    OnLate,
+    Partial,
+    Partials,
+    Processor,
+    Stateful,
+    Stateless,
+    TableJoin,
+    flat_fields,
+    key_name,
+)
 from ...processors.lookups import LookupJoin
-from ...processors.sql.compiler import SqlApp
-from ...processors.sql.phases import GROUP_KEY
-from ...processors.time.windows import GlobalWindow, Hopping, Session, Tumbling, WindowAssigner
-from ...processors.wording import counted
-from ..humanize import human_duration
+from ...processors.sql import GROUP_KEY, Relation, SqlApp
+from ...processors.time import GlobalWindow, Hopping, Session, Tumbling, WindowAssigner
 
 _SPREAD = (
     "if a few groups have most of the events, write WITH (two_phase = true): workers then combine events before they write "
@@ -51,16 +54,19 @@ class CategoryUse:
         key: its key; None if the buckets of its events are unknown.
         buckets: its number of buckets.
         internal: whether the file declares no table for it.
+        updates: whether a row of it replaces the earlier row of its key.
     """
 
     name: str
     key: str | None
     buckets: int
     internal: bool
+    updates: bool
 
     def __str__(self) -> str:
         key = "without a key" if self.key is None else f"by {self.key}"
-        return f"{self.name} {key}, {counted(self.buckets, 'bucket')}{', internal' if self.internal else ''}"
+        notes = f"{', internal' if self.internal else ''}{', updates' if self.updates else ''}"
+        return f"{self.name} {key}, {counted(self.buckets, 'bucket')}{notes}"
 
 
 @dataclass(frozen=True)
@@ -132,7 +138,7 @@ def explained(path: Path) -> list[ProcessorPlan]:
 
 
 def _plan(compiled: SqlApp, processor: type[Processor]) -> ProcessorPlan:
-    declared = {relation.category.name for relation in compiled.relations.values()}
+    declared = {relation.category.name: relation for relation in compiled.relations.values()}
     is_keyed = issubclass(processor, KeyedProcessor)
     timing = _Timing.of(processor)
     return ProcessorPlan(
@@ -171,11 +177,10 @@ class _Timing(NamedTuple):
         return _Timing()
 
 
-def _use(category: AnyCategory, declared: set[str]) -> CategoryUse:
-    has_key = category.partitioner is not None
-    return CategoryUse(
-        category.name, category.key_name if has_key else None, category.buckets, category.name not in declared
-    )
+def _use(category: AnyCategory, declared: Mapping[str, Relation]) -> CategoryUse:
+    key, table = None if category.partitioner is None else category.key_name, declared.get(category.name)
+    is_updated = table is not None and table.updates is not None
+    return CategoryUse(category.name, key, category.buckets, internal=table is None, updates=is_updated)
 
 
 def _processing(processor: type[Processor]) -> str | None:

@@ -14,17 +14,13 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...processors.apps.app_modules import sql_app
-from ...processors.declare.aggregator import Aggregator
-from ...processors.declare.categories import AnyCategory
-from ...processors.declare.processor import Processor
-from ...processors.sql.compiler import SqlApp
-from ...processors.sql.errors import SqlText
-from ...processors.sql.relations import Relation
-from ...processors.validation import did_you_mean
-from ...transport.bus import Bus
-from ..replay.notebook import Records, read
-from ..testing import Driver
+from ...processors import did_you_mean
+from ...processors.apps import sql_app
+from ...processors.declare import Aggregator, AnyCategory, Processor
+from ...processors.sql import Relation, SqlApp, SqlText
+from ...transport import Bus
+from ..kernel import Driver
+from ..look_back import Records, read
 
 TRIAL = "trial_of_a_query"
 """The name of the table that a trial computes."""
@@ -79,7 +75,7 @@ class TriedTable(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Order:
+class TrialOrder:
     """ORDER BY and LIMIT of a tried query. Streams have no order, so only a trial has them.
 
     Args:
@@ -109,7 +105,7 @@ class Order:
             records[:] = [*known, *missing]
 
 
-def split_order(query: str) -> tuple[str, Order]:
+def split_order(query: str) -> tuple[str, TrialOrder]:
     """Return a query without ORDER BY and LIMIT at its end, and these.
 
     Examples:
@@ -119,10 +115,10 @@ def split_order(query: str) -> tuple[str, Order]:
     query = query.strip().rstrip(";").rstrip()
     found = _ORDER.search(query)
     if found is None:
-        return query, Order()
+        return query, TrialOrder()
     parts = [part.split() for part in (found["order"] or "").split(",") if part]
     columns = [(part[0], part[-1].lower() == "desc") for part in parts]
-    return query[: found.start()].rstrip(), Order(columns, int(found["limit"]) if found["limit"] else None)
+    return query[: found.start()].rstrip(), TrialOrder(columns, int(found["limit"]) if found["limit"] else None)
 
 
 @dataclass(frozen=True)

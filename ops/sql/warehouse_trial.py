@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...backfill.warehouse.listing import Listing
-from ...backfill.warehouse.warehouse import Warehouse
-from ...processors.errors import PenstockError
+from ...backfill.warehouse import Listing, Warehouse
+from ...processors import PenstockError
 from .trial import TrialResult, TriedTable
 
 _FOLDER = "category"

@@ -1,1 +1,5 @@
 """Apps: their files, their modules and their processors."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

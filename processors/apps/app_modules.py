@@ -24,8 +24,7 @@ from ..errors import AppFileError, PenstockError
 from ..validation import did_you_mean
 
 if TYPE_CHECKING:
-    from ..sql.compiler import SqlApp
-    from ..sql.errors import SqlText
+    from ..sql import SqlApp, SqlText
 
 SQL_SUFFIX = ".sql"
 APP_SUFFIXES = (".py", SQL_SUFFIX)
@@ -208,8 +207,7 @@ def sql_app(path: Path, module: str, further: SqlText | None = None) -> SqlApp:
         SqlRefused: a statement is invalid or unsupported.
         AppFileError: a file of functions is missing or does not import.
     """
-    from ..sql.compiler import compile_app  # noqa: PLC0415 - apps in Python start without the SQL parser
-    from ..sql.errors import SqlText  # noqa: PLC0415 - likewise
+    from ..sql import SqlText, compile_app  # noqa: PLC0415 - apps in Python start without the SQL parser
 
     def load(place: str) -> object:
         file, _, name = place.partition(":")

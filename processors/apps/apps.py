@@ -9,11 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
-from ..declare.alerts import Alert
-from ..declare.categories import AnyCategory, Category
-from ..declare.method_check import misspelled_methods
-from ..declare.phases import in_phases
-from ..declare.processor import Processor
+from ..declare import Alert, AnyCategory, Category, Processor, in_phases, misspelled_methods
 from ..errors import AppFileError, DeclarationError
 from ..validation import did_you_mean, is_class
 from .app_modules import APPLICATION_NAME, CLONE_MARK, SQL_SUFFIX, file_of, imported, split_clone
@@ -41,7 +37,7 @@ class App:
 
     @staticmethod
     def of(name: str, processors: Iterable[type[Processor]]) -> App:
-        """Validate the processors and sort them topologically. An aggregator in two phases is two processors.
+        """Validate the processors and sort them topologically. An aggregator in two phases is two processors. Each learns which inputs others write.
 
         Raises:
             DeclarationError: a processor cannot work; two processors have one name; a category has two different declarations; or the
@@ -53,6 +49,8 @@ class App:
         given = in_phases(given)
         _expect_unique(given)
         ordered = in_topological_order(name, given)
+        for processor in ordered:
+            processor.set_app(ordered)
         return App(name, tuple(ordered), loops=loops_of(ordered))
 
     def loop_of(self, processor: type[Processor]) -> Loop | None:

@@ -13,11 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, cast, final
 
-from ..declare.categories import AnyCategory, Category
-from ..declare.processor import Processor
-from ..declare.semantics import Semantics
-from ..declare.sinks import Sink, SinkBatch
-from ..lookups.category_table import CategoryTable
+from ..declare import AnyCategory, Category, Processor, Semantics, Sink, SinkBatch
+from ..lookups import CategoryTable
 
 
 @final
@@ -78,7 +75,10 @@ def cloned(processors: Iterable[type[Processor]], clone: str) -> list[type[Proce
         for processor in given
         for category in processor.outputs()
     }
-    return [_cloned(processor, clone, own) for processor in given]
+    clones = [_cloned(processor, clone, own) for processor in given]
+    for processor in clones:
+        processor.set_app(clones)
+    return clones
 
 
 def own_name(clone: str, name: str) -> str:

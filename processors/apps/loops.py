@@ -2,7 +2,7 @@
 
 orders -> Route -> hops -> Deliver -> returned -> Route        `feedback = returned` on Route closes the loop
 
-Only a declared loop is accepted. See `ops/worker/loop_watermark.py` for its event time.
+Only a declared loop is accepted. See `ops/kernel/event_time/loop_watermark.py` for its event time.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
-from ..declare.processor import Processor
+from ..declare import Processor
 from ..errors import DeclarationError
-from ..time.windows import GlobalWindow
+from ..time import GlobalWindow
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,12 @@ def loops_of(processors: Sequence[type[Processor]]) -> tuple[Loop, ...]:
     return tuple(loops)
 
 
+def upstream_of(processor: type[Processor], processors: Sequence[type[Processor]]) -> list[type[Processor]]:
+    """Return the processors whose outputs reach a processor, directly or through others; without those of its own loop."""
+    reached = _reached(processors)
+    return [other for other in processors if processor in reached[other] and other not in reached[processor]]
+
+
 def _writers(processors: Iterable[type[Processor]]) -> Mapping[str, list[type[Processor]]]:
     writers: dict[str, list[type[Processor]]] = {}
     for processor in processors:
@@ -137,9 +143,9 @@ def _expect_closed(processors: Iterable[type[Processor]], loops: Sequence[Loop])
 def _expect_prompt(member: type[Processor], loop: Loop) -> None:
     """Raise DeclarationError for a member whose outputs may be earlier than the events that have caused them: they would return too late."""
     has_windows = not isinstance(getattr(member, "window", GlobalWindow()), GlobalWindow)
-    if member.emits_without_input() or has_windows or member.max_output_delay:
+    if member.emits_without_input() or has_windows or member.max_output_delay or member.close_after_silence:
         raise DeclarationError(
             f"Processor {member.__name__} is part of the loop {loop}. It waits for event time (with timers, schedules, windows, a join or `ordered`), or "
-            "declares `max_output_delay`, so its outputs would return with event times that have passed. Nothing was read. Let another processor, "
+            "declares `max_output_delay` or `close_after_silence`, so its outputs would return with event times that have passed. Nothing was read. Let another processor, "
             f"outside of the loop, read {next(iter(sorted(loop.categories)))} and wait there."
         )

@@ -1,1 +1,5 @@
 """What users declare: categories, records, processors, joins, and how each behaves."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from ..errors import DeclarationError, UserCodeError
 from ..monoids import Count, Monoid
-from ..time.watermarks import NEVER_MS
-from ..time.windows import GlobalWindow, Hopping, Session, Sliding, Tumbling, Window, WindowAssigner, WindowAssignment
+from ..time import NEVER_MS, GlobalWindow, Hopping, Session, Sliding, Tumbling, Window, WindowAssigner, WindowAssignment
 from ..user_code import error_in_words, user_traceback
 from ..validation import did_you_mean
 from ..wording import as_code, counted
 from .categories import AnyCategory, Category
 from .emission import AtCheckpoint, AtWatermark, Emission, OnLate
 from .method_check import Method, check_methods
+from .mutability import unshared
 from .processor import ErrorAction, KeyedProcessor, as_tuple, expect_columns, expect_lateness, key_name, needed_columns
 from .records import fields_of
 from .semantics import Semantics, expect_pair
@@ -133,6 +133,12 @@ class Aggregator(KeyedProcessor, Generic[Event, Value, Output]):
             or cls.emit.differences
         )
 
+    @classmethod
+    def keeps_newest(cls) -> bool:
+        """Return whether the last result of a key must be of its newest window: it replaces the earlier ones, in a compacted category or a table with a key."""
+        replaces = (one.compacted if isinstance(one, Category) else one.replaces_rows for one in cls.destinations())
+        return not isinstance(cls.window, GlobalWindow) and not cls.emit.differences and any(replaces)
+
     def observe(self, event: Event) -> Any:
         """Return the observation of an event, for the monoid's `lift`; None for no observation.
 
@@ -198,7 +204,7 @@ class Aggregator(KeyedProcessor, Generic[Event, Value, Output]):
 
     def record_of(self, key: str, window: Window, partial: Any) -> Any:
         """Return the record to write for the partial of a key and window: the `result` of its value."""
-        return self.result(key, window, self.monoid.value(partial))
+        return self.result(key, window, unshared(self.monoid.value(partial)))  # the partial is kept for later events
 
     @classmethod
     def state_shape(cls) -> str:

@@ -7,7 +7,7 @@ different codecs are therefore equal, byte by byte, once they are encoded alike.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, TypeAlias
 from msgspec import inspect as shapes
 
 from ..errors import DeclarationError
-from ..models.conversion import shape_of
+from ..models import shape_of
+from ..wording import with_capital_article
 from .record_check import SHOWN, InvalidRecord
 from .records import RECORD_SHAPES, RecordType, replace_fields, type_name
 
@@ -125,7 +126,7 @@ class CanonicalForm:
         except _Unfit as error:
             place = ".".join(error.place)
             raise InvalidRecord(
-                f"A {type_name(self._record)} does not fit its own type: `{place}` {error.reason}, in {record!r:.{SHOWN}}."
+                f"{with_capital_article(type_name(self._record))} does not fit its own type: `{place}` {error.reason}, in {record!r:.{SHOWN}}."
             ) from None
         except (AttributeError, TypeError):
             return record  # a value of another type, which the check of the record reports
@@ -266,12 +267,12 @@ def _unchanged(value: Any) -> Any:
 
 
 def _in_utc(value: datetime) -> datetime:
-    if value.tzinfo is timezone.utc:
+    if value.tzinfo is UTC:
         return value
     if value.utcoffset() is None:
         raise _Unfit(f"is {value.isoformat()}, a datetime without an offset from UTC")
     try:
-        return value.astimezone(timezone.utc)
+        return value.astimezone(UTC)
     except OverflowError:
         raise _Unfit(f"is {value.isoformat()}, which is outside the years 1 to 9999 in UTC") from None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 from msgspec import inspect as shapes
 
 from ..errors import DeclarationError
-from ..time.watermarks import Times
+from ..time import Times
 from ..user_code import error_in_words
 from ..validation import did_you_mean, is_function_of, similar_member, suggestion
 from ..wording import as_code
@@ -519,3 +519,16 @@ class Category(Generic[R]):
 
 
 AnyCategory = Category[Any]
+
+
+SIZE_SETTING = "max.message.bytes"
+"""The setting of a topic for the size of its batches, and so of its messages."""
+
+OVERHEAD_BYTES = 50_000
+"""The space for what a retry or a dead letter adds to a message: headers, the reason, a traceback, and the overhead of a batch."""
+
+
+def size_settings(categories: Iterable[AnyCategory]) -> dict[str, str]:
+    """Return the setting of a category that is derived from others: the largest limit that they declare, with overhead; empty if they declare none."""
+    declared = [int(size) for category in categories if (size := category.settings.get(SIZE_SETTING, "")).isdecimal()]
+    return {SIZE_SETTING: str(max(declared) + OVERHEAD_BYTES)} if declared else {}

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from .composite_keys import KeyPart
 from .records import AnyRecord
+from .row_updates import RowUpdate
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Headers = Sequence[tuple[str, bytes | None]]
+MessageHeaders = Sequence[tuple[str, bytes | None]]
 """The headers of a message in order. A name may occur several times."""
 
 
@@ -30,7 +31,7 @@ class Message(Protocol):
         """Return the payload."""
         ...
 
-    def headers(self) -> Headers | None:
+    def headers(self) -> MessageHeaders | None:
         """Return the headers; None without headers."""
         ...
 
@@ -55,12 +56,16 @@ class Undecodable(NamedTuple):
         reason: why, in words.
         untimed: whether only the event time is missing.
         deleted_key: the key of the row that the message deletes; None for other messages.
+        update: the row without its unchanged values, which only a table knows; None for other messages.
+        clears_table: whether the message deletes all rows of a table.
     """
 
     at: int
     reason: str
     untimed: bool
     deleted_key: str | None = None
+    update: RowUpdate | None = None
+    clears_table: bool = False
 
 
 class Decoded(NamedTuple):
@@ -172,7 +177,7 @@ class ColumnCodec(Codec, Protocol):
 class HeaderCodec(Codec, Protocol):
     """A codec that also writes headers."""
 
-    def headers(self, records: Sequence[Any]) -> Sequence[Headers | None]:
+    def headers(self, records: Sequence[Any]) -> Sequence[MessageHeaders | None]:
         """Return the headers of a message for each record; None for a message without headers.
 
         Raises:
@@ -181,7 +186,7 @@ class HeaderCodec(Codec, Protocol):
         ...
 
 
-def headers_of(codec: Codec, records: Sequence[Any]) -> Sequence[Headers | None] | None:
+def headers_of(codec: Codec, records: Sequence[Any]) -> Sequence[MessageHeaders | None] | None:
     """Return the headers of a message for each record; None if the codec writes no headers."""
     return codec.headers(records) if isinstance(codec, HeaderCodec) else None
 

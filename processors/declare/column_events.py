@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
-from ..time.watermarks import Times
+from ..time import Times
 from .arrow_values import numbers_of, texts_of
 from .event_batch import EventBatch
 

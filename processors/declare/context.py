@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from ..errors import DeclarationError
-from ..time.timers import Clock
-from ..time.watermarks import FOREVER_MS, NEVER_MS
+from ..time import FOREVER_MS, NEVER_MS, Clock, is_duration_beside, wrong_unit_beside
+from ..wording import is_encodable
 
 Request = tuple[Clock, str, "int | None"] | None
 """A timer request: clock, tag, and time, where None cancels the timer. A request that is None drops the event as late."""
@@ -48,8 +48,8 @@ class Context(msgspec.Struct, frozen=True, gc=False):
 
         Raises:
             DeclarationError: the processor has no `on_timer`.
-            TypeError: the time is no int.
-            ValueError: the time exceeds 64 bits.
+            TypeError: the time is no int, or the tag no str.
+            ValueError: the time exceeds 64 bits, looks like seconds, microseconds, nanoseconds or a duration beside the event time, or the tag cannot be encoded.
         """
         if not isinstance(at, int):
             raise TypeError(
@@ -57,6 +57,17 @@ class Context(msgspec.Struct, frozen=True, gc=False):
             )
         if not NEVER_MS <= at <= FOREVER_MS:
             raise ValueError(f"{_timer(tag)} is set to {at}, which exceeds 64 bits. Give milliseconds since 1970, UTC.")
+        unit = wrong_unit_beside(at, self.event_time)
+        if unit is not None:
+            raise ValueError(
+                f"{_timer(tag)} is set to {at}, which looks like {unit}. Give milliseconds since 1970, UTC."
+            )
+        if is_duration_beside(at, self.event_time):
+            raise ValueError(
+                f"{_timer(tag)} is set to {at}, which would be in 1970, decades before its event: it looks like a duration. Add it to a time, in "
+                f"milliseconds: `context.event_time + {at:_}` is {at:,} ms after the event."
+            )
+        _expect_tag(tag)
         self._expected_requests().append((clock, tag, at))
 
     def cancel(self, tag: str = "", *, clock: Clock = Clock.EVENT) -> None:
@@ -64,7 +75,10 @@ class Context(msgspec.Struct, frozen=True, gc=False):
 
         Raises:
             DeclarationError: the processor has no `on_timer`.
+            TypeError: the tag is no str.
+            ValueError: the tag cannot be encoded.
         """
+        _expect_tag(tag)
         self._expected_requests().append((clock, tag, None))
 
     def drop_late(self) -> None:
@@ -86,6 +100,18 @@ class Context(msgspec.Struct, frozen=True, gc=False):
                 "penstock.Stateful. Windows and joins set their own timers."
             )
         return self.requests
+
+
+def _expect_tag(tag: object) -> None:
+    """Raise TypeError or ValueError for a tag that cannot be saved."""
+    if tag == "":
+        return
+    if not isinstance(tag, str):
+        raise TypeError(f"The tag of a timer is {tag!r}, which is no str. Convert it, as in `str(tag)`")
+    if not is_encodable(tag):
+        raise ValueError(
+            f"The tag of a timer is {tag!a}, which contains half a character, so it cannot be encoded in UTF-8"
+        )
 
 
 def _timer(tag: str) -> str:

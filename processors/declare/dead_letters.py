@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from .categories import Category
+from .categories import Category, size_settings
 from .processor import Processor
 from .records import EventTime, Record
 
@@ -55,7 +55,7 @@ class DeadLetter(Record, frozen=True):
 
 
 def dead_letters_of(processor: type[Processor]) -> Category[DeadLetter]:
-    """Return the category of a processor's dead letters. Its retention is 30 days."""
+    """Return the category of a processor's dead letters. Its retention is 30 days, and it accepts messages of its largest input."""
     return Category(
         f"{processor.name}.dead_letters",
         DeadLetter,
@@ -63,6 +63,7 @@ def dead_letters_of(processor: type[Processor]) -> Category[DeadLetter]:
         event_time="at",
         buckets=1,
         retention=timedelta(days=30),
+        settings=size_settings(processor.sources()),
     )
 
 

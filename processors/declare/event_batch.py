@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ..time.watermarks import Times
+from ..time import Times
 
 if TYPE_CHECKING:
     from .categories import AnyCategory

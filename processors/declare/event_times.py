@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from operator import attrgetter
 from typing import Any, TypeAlias
@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import inspect as shapes
 
 from ..errors import DeclarationError
-from ..time.watermarks import Times
+from ..time import Times
 from ..validation import is_function_of, similar_member
 from ..wording import as_code
 from .field_paths import FieldPath, find_field
@@ -22,7 +22,7 @@ from .record_check import INT_MAX, INT_MIN, SHOWN, InvalidRecord
 from .records import EVENT_TIME_EXTRA, RecordType, fields_of, members_of, type_name
 from .tombstones import RowDeletion
 
-EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
 

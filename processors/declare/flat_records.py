@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 
 from msgspec import inspect as shapes
 
-from ..models.conversion import is_model
+from ..models import is_model
 from .metadata import metadata_of
 from .records import RecordType, fields_of, is_union, members_of, plain, tag_of, without_null
 

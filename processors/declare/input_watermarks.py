@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
 
 from ..errors import DeclarationError
-from ..time.watermarks import Confidence, Watermark
+from ..time import Confidence, UpstreamWatermark, Watermark
 from ..validation import fits, suggestion, type_in_words
 from ..wording import as_code
 from .categories import AnyCategory
 
+Declared = Watermark | Mapping[AnyCategory, Watermark] | None
+"""One watermark for all inputs, one for each of some inputs, or the default."""
+
 
 def by_input(
-    declared: Watermark | Mapping[AnyCategory, Watermark], inputs: Sequence[AnyCategory]
+    declared: Declared, inputs: Sequence[AnyCategory], written_in_app: Collection[str] = ()
 ) -> dict[str, Watermark]:
-    """Return the watermark of each input by its name; `Confidence()` where a dict declares none."""
-    each = _for_each(declared, inputs)
-    watermarks = {category.name: watermark for category, watermark in each.items()}
-    return {category.name: watermarks.get(category.name, Confidence()) for category in inputs}
+    """Return the watermark of each input by its name.
+
+    Args:
+        declared: the declaration.
+        inputs: the inputs.
+        written_in_app: the names of the categories that have the watermark of their writers if none is declared.
+    """
+    watermarks = {category.name: watermark for category, watermark in _for_each(declared, inputs).items()}
+    defaults = {each.name: UpstreamWatermark() if each.name in written_in_app else Confidence() for each in inputs}
+    return {name: watermarks.get(name, default) for name, default in defaults.items()}
 
 
-def expect_watermarks(
-    owner: str, declared: Watermark | Mapping[AnyCategory, Watermark], inputs: Sequence[AnyCategory]
-) -> None:
+def expect_watermarks(owner: str, declared: Declared, inputs: Sequence[AnyCategory]) -> None:
     """Raise DeclarationError for a watermark of a category that is no input, and for a value that is no watermark."""
     read = {category.name for category in inputs}
     for category, watermark in _for_each(declared, inputs).items():
@@ -38,7 +46,16 @@ def expect_watermarks(
             )
 
 
-def _for_each(
-    declared: Watermark | Mapping[AnyCategory, Watermark], inputs: Sequence[AnyCategory]
-) -> Mapping[AnyCategory, Watermark]:
+def expect_silence(owner: str, close_after: timedelta | None, idle_after: timedelta | None) -> None:
+    """Raise DeclarationError if inputs would have to be silent before they can be idle."""
+    if close_after is not None and (idle_after is None or close_after < idle_after):
+        raise DeclarationError(
+            f"Processor {owner} declares `close_after_silence = {close_after}`, but its inputs count as silent after `idle_after = {idle_after}`. Nothing was read. "
+            "Declare an `idle_after` that is not longer."
+        )
+
+
+def _for_each(declared: Declared, inputs: Sequence[AnyCategory]) -> Mapping[AnyCategory, Watermark]:
+    if declared is None:
+        return {}
     return declared if isinstance(declared, Mapping) else dict.fromkeys(inputs, declared)

@@ -3,25 +3,28 @@
     left or right --> joined with the buffered events of the other side --> buffered until no match is possible
     low watermark passes that time --> unmatched events are joined with None, depending on the join type
 
-A join is a stateful processor: the buffers are the state of the key, and timers empty them.
+A join is a stateful processor: the buffers are the state of the key, and timers empty them. They are sorted by event time, so that an event
+costs time in proportion to the buffered events that it may match, not to all of them.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from enum import Enum
-from typing import Any, ClassVar, Generic, NamedTuple, final
+from functools import cached_property
+from typing import Any, ClassVar, Generic, final
 
 from ..errors import DeclarationError
-from ..time.timers import Timer
-from ..time.watermarks import NEVER_MS
-from ..time.windows import MILLISECOND
+from ..time import MILLISECOND, NEVER_MS, Timer
 from .categories import AnyCategory
 from .context import Context
+from .join_buffers import Arrival, BufferedEvent, BufferedSide, Buffers, time_of
 from .join_inputs import declares, expect_declared, expect_distinct_records
 from .method_check import Method, check_methods
+from .mutability import independent, is_mutable, unshared
 from .stateful import Stateful
 from .type_parameters import Event, Output, Parameter, Row
 
@@ -35,24 +38,6 @@ class JoinType(Enum):
     """Join unmatched left events with None."""
     OUTER = "outer"
     """Join unmatched events of both sides with None."""
-
-
-class BufferedEvent(NamedTuple):
-    """A buffered event.
-
-    Args:
-        at: its event time (milliseconds since 1970, UTC).
-        met: whether it has matched an event.
-        event: the event.
-    """
-
-    at: int
-    met: bool
-    event: Any
-
-
-Sides = tuple[tuple[BufferedEvent, ...], tuple[BufferedEvent, ...]]
-"""The buffered events of the left and the right category, in order of arrival."""
 
 
 class Join(Stateful[Any, Any, Output], Generic[Event, Row, Output]):
@@ -117,71 +102,87 @@ class Join(Stateful[Any, Any, Output], Generic[Event, Row, Output]):
         return True
 
     @final
-    def process(self, event: Any, state: Any, context: Context) -> tuple[Sides, Iterable[Output]]:
+    def process(self, event: Any, state: Buffers | None, context: Context) -> tuple[Buffers, Iterable[Output]]:
         """Join an event with the buffered events, and buffer it."""
-        sides = _sides(state)
+        buffers, time = _buffers_in(state), context.event_time
         is_left = type(event) in self.left.record_types
-        mine, others = sides if is_left else sides[::-1]
-        met = [
-            self._is_within(context.event_time, other.at, is_left=is_left)
-            and self._meet(event, other.event, is_left=is_left)
-            for other in others
-        ]
+        others, before_ms, after_ms = (
+            (buffers.right.events, self._before_ms(), self._after_ms())
+            if is_left
+            else (buffers.left.events, self._after_ms(), self._before_ms())
+        )
+        begin = bisect_left(others, time - before_ms, key=time_of)
+        end = bisect_right(others, time + after_ms, begin, key=time_of)
+        met = self._matching(event, others, range(begin, end), is_left=is_left)
+        without_timers = context.without_timers()
         outputs = [
-            output
-            for other, meets in zip(others, met, strict=True)
-            if meets
-            for output in self._pair(event, other.event, context, is_left=is_left)
+            output for at in met for output in self._pair(event, others[at].event, without_timers, is_left=is_left)
         ]
-        others = tuple(other._replace(met=other.met or meets) for other, meets in zip(others, met, strict=True))
-        mine = (*mine, BufferedEvent(context.event_time, any(met), event))
-        after = (mine, others) if is_left else (others, mine)
-        context.timer(self._first_end(after))
-        return after, outputs
+        own = BufferedEvent(time, bool(met), event)
+        context.timer(min(self._end(one, is_left=of_left) for one, of_left in [(own, is_left), *_firsts(buffers)]))
+        first_matched = [at for at in met if not others[at].met] if self._keeps(is_left=not is_left) else ()
+        return buffers.after(Arrival(is_left, own, first_matched)), outputs
 
     @final
-    def on_timer(self, timer: Timer, state: Any, context: Context) -> tuple[Sides | None, Iterable[Output]]:
+    def on_timer(
+        self, timer: Timer, state: Buffers | None, context: Context
+    ) -> tuple[Buffers | None, Iterable[Output]]:
         """Remove the events that can no longer have a match."""
-        now_ms = max(timer.at, context.watermark)
+        buffers, now_ms = _buffers_in(state), max(timer.at, context.watermark)
         ended: list[tuple[int, bool, BufferedEvent]] = []
-        kept: list[tuple[BufferedEvent, ...]] = []
-        for is_left, side in zip((True, False), _sides(state), strict=True):
-            ended += [(one.at, is_left, one) for one in side if self._end(one, is_left=is_left) <= now_ms]
-            kept.append(tuple(one for one in side if self._end(one, is_left=is_left) > now_ms))
+        for is_left, side in _sides(buffers):
+            count = bisect_right(side.events, now_ms - self._wait_ms(is_left=is_left), key=time_of)
+            ended += [(one.at, is_left, one) for one in side.remove_first(count)]
+        without_timers = context.without_timers()
         outputs = [
             output
             for _, is_left, one in sorted(ended, key=lambda end: end[:2])
             if not one.met and self._keeps(is_left=is_left)
-            for output in self._pair(one.event, None, context, is_left=is_left)
+            for output in self._pair(one.event, None, without_timers, is_left=is_left)
         ]
-        sides = (kept[0], kept[1])
-        if not any(sides):
+        remaining = _firsts(buffers)
+        if not remaining:
             return None, outputs
-        context.timer(self._first_end(sides))
-        return sides, outputs
+        context.timer(min(self._end(one, is_left=is_left) for one, is_left in remaining))
+        return buffers, outputs
 
-    def _is_within(self, mine: int, other: int, *, is_left: bool) -> bool:
-        left, right = (mine, other) if is_left else (other, mine)
-        return left - self._before_ms() <= right <= left + self._after_ms()
+    @classmethod
+    def form_to_save(cls, state: Buffers) -> Any:
+        """Return the buffered events of both sides that are saved with the key."""
+        return state.left.newest, state.right.newest
 
-    def _meet(self, mine: Any, other: Any, *, is_left: bool) -> bool:
-        return self.matches(mine, other) if is_left else self.matches(other, mine)
+    def _matching(self, event: Any, others: Sequence[BufferedEvent], near: range, *, is_left: bool) -> Sequence[int]:
+        """Return the indices of the events of close times that match an event."""
+        matches = self.matches
+        if type(self).matches is Join.matches:
+            return near
+        if self._can_change:
+            own = (unshared(event) for _ in near)
+            candidates = [(at, mine, unshared(others[at].event)) for at, mine in zip(near, own, strict=True)]
+            return [at for at, mine, other in candidates if (matches(mine, other) if is_left else matches(other, mine))]
+        if is_left:
+            return [at for at in near if matches(event, others[at].event)]
+        return [at for at in near if matches(others[at].event, event)]
+
+    @cached_property
+    def _can_change(self) -> bool:
+        """Whether user code can change an event, so that each call gets a copy."""
+        return is_mutable(self.left.record) or is_mutable(self.right.record)
 
     def _pair(self, mine: Any, other: Any, context: Context, *, is_left: bool) -> Iterable[Output]:
-        without_timers = context.without_timers()
-        return self.join(mine, other, without_timers) if is_left else self.join(other, mine, without_timers)
+        if self._can_change:
+            mine, other = unshared(mine), unshared(other)
+        return independent(self.join(mine, other, context) if is_left else self.join(other, mine, context))
 
     def _keeps(self, *, is_left: bool) -> bool:
         return self.join_type is JoinType.OUTER or (self.join_type is JoinType.LEFT and is_left)
 
-    def _first_end(self, sides: Sides) -> int:
-        return min(
-            self._end(one, is_left=is_left) for is_left, side in zip((True, False), sides, strict=True) for one in side
-        )
-
     def _end(self, one: BufferedEvent, *, is_left: bool) -> int:
         """Return the watermark from which the event can no longer have a match."""
-        return one.at + (self._after_ms() if is_left else self._before_ms()) + 1
+        return one.at + self._wait_ms(is_left=is_left)
+
+    def _wait_ms(self, *, is_left: bool) -> int:
+        return (self._after_ms() if is_left else self._before_ms()) + 1
 
     @classmethod
     def _before_ms(cls) -> int:
@@ -221,7 +222,14 @@ class Join(Stateful[Any, Any, Output], Generic[Event, Row, Output]):
             )
 
 
-def _sides(state: Any) -> Sides:
-    """Return the buffers of a saved state."""
-    left, right = state or ((), ())
-    return tuple(BufferedEvent(*one) for one in left), tuple(BufferedEvent(*one) for one in right)
+def _buffers_in(state: Buffers | None) -> Buffers:
+    return Buffers(BufferedSide([]), BufferedSide([])) if state is None else state.settled()
+
+
+def _sides(buffers: Buffers) -> tuple[tuple[bool, BufferedSide], ...]:
+    return (True, buffers.left), (False, buffers.right)
+
+
+def _firsts(buffers: Buffers) -> list[tuple[BufferedEvent, bool]]:
+    """Return the first event of each side, and whether it is a left one."""
+    return [(side.events[0], is_left) for is_left, side in _sides(buffers) if side.events]

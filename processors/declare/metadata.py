@@ -20,20 +20,10 @@ import msgspec
 from msgspec import inspect as shapes
 
 from ..errors import DeclarationError
-from ..models.conversion import is_model
+from ..models import is_model
 from .codecs import Payload
 from .composite_keys import KeyPart
-from .records import (
-    AnyRecord,
-    Record,
-    RecordType,
-    fields_of,
-    is_union,
-    members_of,
-    plain,
-    type_name,
-    without_null,
-)
+from .records import AnyRecord, Record, RecordType, fields_of, is_union, members_of, plain, type_name, without_null
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -6,6 +6,7 @@ import dis
 import inspect
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
+from functools import lru_cache
 from itertools import pairwise
 from types import FunctionType
 from typing import NamedTuple
@@ -69,6 +70,40 @@ def expect_synchronous_resources(cls: type) -> None:
                 f"{cls.__name__}.{name} is `async def`, but the engine does not await it. Nothing was read. Write `def {name}(self):`. Only "
                 "methods of a penstock.Stateless may be `async def`."
             )
+
+
+def expect_library_methods(cls: type) -> None:
+    """Raise DeclarationError if a class of a user hides a method that the engine calls with something else, such as a dict."""
+    if is_library_class(cls):
+        return
+    for name, own in vars(cls).items():
+        hidden = next(
+            (vars(base)[name] for base in cls.__mro__[1:] if is_library_class(base) and name in vars(base)), None
+        )
+        is_other = isinstance(hidden, classmethod) and not isinstance(own, classmethod)
+        is_no_method = isinstance(hidden, FunctionType) and not callable(own)
+        if is_other or (is_no_method and not isinstance(own, (classmethod, staticmethod))):
+            raise DeclarationError(
+                f"{cls.__name__}.{name} hides a method that Penstock calls itself. Nothing was read. Choose another name, such as `own_{name}`."
+            )
+
+
+def expect_own_attribute(cls: type, name: str) -> None:
+    """Raise DeclarationError if an attribute of an instance would hide a method or a declaration of the library."""
+    if _is_used(cls, name):
+        raise DeclarationError(
+            f"Processor {cls.__name__} sets `self.{name}`, which Penstock uses itself. It keeps its value. Choose another name, such as `self.own_{name}`; "
+            "declarations belong in the class."
+        )
+
+
+@lru_cache(maxsize=1024)  # user code may set an attribute with each event
+def _is_used(cls: type, name: str) -> bool:
+    """Return whether the library gives an attribute of this name to instances of a class."""
+    bases = [vars(base) for base in cls.__mro__ if is_library_class(base)]
+    return not name.startswith("_") and any(
+        name in names or name in names.get("__annotations__", ()) for names in bases
+    )
 
 
 def misspelled_methods(cls: type) -> str:

@@ -42,7 +42,7 @@ _FNV_OFFSET = 0x811C9DC5
 _FNV_PRIME = 0x01000193
 _FEW = 8
 """Fewer keys are hashed one by one."""
-_LIBRARY = Path(__file__).with_name("key_hashes.so")
+LIBRARY = Path(__file__).with_name("key_hashes.so")
 """The compiled `key_hashes.c`; built at the installation if there is a C compiler."""
 
 
@@ -64,12 +64,20 @@ def murmur2(data: bytes) -> int:
     return hashed ^ (hashed >> 15)
 
 
-@lru_cache(maxsize=65_536)
+LONGEST_CACHED = 200
+"""The size of the longest key whose hash is remembered, in bytes; a cache of longer ones would fill the memory."""
+
+
+def _remembered(hash_of: Callable[[bytes], int]) -> Callable[[bytes], int]:
+    """Return a hash function that remembers the hashes of short keys."""
+    cached = lru_cache(maxsize=65_536)(hash_of)
+    return lambda key: cached(key) if len(key) <= LONGEST_CACHED else hash_of(key)
+
+
 def _murmur2_hash(key: bytes) -> int:
     return murmur2(key) & 0x7FFFFFFF
 
 
-@lru_cache(maxsize=65_536)
 def _fnv1a_hash(key: bytes) -> int:
     """Return the absolute value of the signed 32-bit FNV-1a hash, as Sarama and librdkafka do."""
     hashed = _FNV_OFFSET
@@ -79,9 +87,9 @@ def _fnv1a_hash(key: bytes) -> int:
 
 
 _HASHES: dict[Partitioner, Callable[[bytes], int]] = {
-    Partitioner.MURMUR2: _murmur2_hash,
+    Partitioner.MURMUR2: _remembered(_murmur2_hash),
     Partitioner.CONSISTENT: crc32,
-    Partitioner.FNV1A: _fnv1a_hash,
+    Partitioner.FNV1A: _remembered(_fnv1a_hash),
 }
 
 
@@ -134,7 +142,7 @@ def _compiled_hashes() -> dict[Partitioner, Callable[..., None]]:
     """Return the compiled hash functions; none where they were not compiled."""
     try:
         # It keeps the lock of the interpreter: the calls are short, and to get the lock again can take milliseconds.
-        library = ctypes.PyDLL(str(_LIBRARY))
+        library = ctypes.PyDLL(str(LIBRARY))
     except OSError:
         return {}
     found = {Partitioner.MURMUR2: library.penstock_murmur2, Partitioner.FNV1A: library.penstock_fnv1a}

@@ -16,10 +16,9 @@ from functools import cache, cached_property
 from typing import Any, ClassVar
 
 from ..monoids import Monoid
-from ..time.watermarks import UpstreamWatermark
-from ..time.windows import GlobalWindow, Tumbling, Window, WindowAssigner, WindowAssignment
+from ..time import GlobalWindow, Tumbling, UpstreamWatermark, Window, WindowAssigner, WindowAssignment
 from .aggregator import Aggregator
-from .categories import AnyCategory, Category
+from .categories import AnyCategory, Category, size_settings
 from .emission import AtCheckpoint, OnLate
 from .keys import KeyCodec
 from .partitioner import Partitioner
@@ -167,7 +166,12 @@ def _phases_or_itself(processor: type[Processor]) -> tuple[type[Processor], ...]
 @cache
 def _phases_of(aggregator: type[Aggregator], declared: TwoPhase) -> tuple[type[Partials], type[Aggregator]]:
     partials: Category[Partial] = Category(
-        declared.partials or f"{aggregator.name}.partials", Partial, "key", "at", buckets=declared.buckets
+        declared.partials or f"{aggregator.name}.partials",
+        Partial,
+        "key",
+        "at",
+        buckets=declared.buckets,
+        settings=size_settings(aggregator.sources()),
     )
     return _first_phase(aggregator, declared, partials), _second_phase(aggregator, partials)
 

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import re
 from abc import ABC
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Enum
-from typing import Any, ClassVar, NamedTuple, TypeAlias, overload
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, overload
 
 from ..errors import DeclarationError, UserCodeError
-from ..monoids.base import Monoid
-from ..time.watermarks import NEVER_MS, Confidence, UpstreamWatermark, Watermark
-from ..time.windows import MILLISECOND, GlobalWindow, Hopping, Session, Sliding, Tumbling
+from ..monoids import Monoid
+from ..time import (
+    MILLISECOND,
+    NEVER_MS,
+    GlobalWindow,
+    Hopping,
+    Session,
+    Sliding,
+    Tumbling,
+    UpstreamWatermark,
+    Watermark,
+)
 from ..user_code import error_reason
 from ..validation import did_you_mean, expect_types, is_library_class, validate_declaration
 from ..wording import as_code, counted
@@ -21,8 +30,9 @@ from .categories import MAX_NAME, AnyCategory, Category, is_legal_name
 from .dead_letter_limit import DeadLetterLimit
 from .emission import AtCheckpoint, AtWatermark, OnLate
 from .flat_records import flat_fields
-from .input_watermarks import by_input, expect_watermarks
-from .method_check import expect_synchronous_resources
+from .input_watermarks import by_input, expect_silence, expect_watermarks
+from .method_check import expect_library_methods, expect_own_attribute, expect_synchronous_resources
+from .mutability import is_mutable
 from .records import fields_of
 from .retries import Retry, RetryChain, expect_retryable
 from .semantics import Semantics
@@ -33,6 +43,14 @@ from .type_parameters import Parameter, expect_argument, expect_outputs
 
 Destination: TypeAlias = AnyCategory | Sink
 """Where a processor writes outputs."""
+
+
+class RecordSizes(Protocol):
+    """Checks the sizes of output records while their event is known. Cheap for small ones."""
+
+    def expect(self, category: AnyCategory, record: Any) -> None:
+        """Raise ValueError if a record is larger than its category accepts."""
+        ...
 
 
 class ErrorPolicy(Enum):
@@ -146,7 +164,7 @@ class Processor(ABC):
     Class attributes:
         reads: the input category; or a tuple of categories with the same keys and the same number of buckets.
         feedback: those of the inputs through which outputs of the processor return to it, directly or through other processors: they close a loop.
-        writes: the output category; a sink, such as `penstock.sinks.PostgresTable`; a tuple of both; or () for none. Each output goes to the
+        writes: the output category; a sink, such as `penstock.sinks.PostgresSink`; a tuple of both; or () for none. Each output goes to the
             category or sink of its type, or to the one that `To` names.
         name: the name on the bus (consumer group, dead letters) and on disk. Default: the name of the class in snake_case.
         output_semantics: how often each output appears after a failure.
@@ -159,9 +177,13 @@ class Processor(ABC):
             event time outside the years 1 to 9999 (without `max_future`: beyond 62 bits).
         dead_letter_limit: the number of dead letters at which the worker stops; None for no limit.
         watermark: how to estimate the watermark of each bucket from its events; `UpstreamWatermark()` uses the watermarks of the writers. A dict
-            from inputs to watermarks declares a watermark for each; the other inputs then have `Confidence()`.
+            from inputs to watermarks declares a watermark for each. An input without a declared one has `UpstreamWatermark()` if a processor of
+            the app writes it, and `Confidence()` otherwise.
         idle_after: how long a fully read bucket may be silent (wall-clock time) before it no longer holds back the low watermark; None for
             no limit.
+        close_after_silence: the silence of all inputs (wall-clock time) after which event time goes on with the clock, from the newest event time
+            on, so that the last windows, sessions, timers and unmatched rows come. Events that arrive after that with earlier times are late.
+            None: they wait for the next events.
         max_output_delay: how far the event time of an output may lie behind the low watermark, or, for an aggregator, before the first
             incomplete window. Watermarks of downstream processors stay behind by this time.
         trace_context: whether an output has the trace context (the headers `traceparent` and `tracestate`) of the event whose processing
@@ -196,19 +218,33 @@ class Processor(ABC):
     max_future: ClassVar[timedelta | None] = timedelta(days=1)
     on_future_event: ClassVar[ErrorPolicy] = ErrorPolicy.DEAD_LETTER
     dead_letter_limit: ClassVar[DeadLetterLimit | None] = DeadLetterLimit()
-    watermark: ClassVar[Watermark | Mapping[AnyCategory, Watermark]] = Confidence()
+    watermark: ClassVar[Watermark | Mapping[AnyCategory, Watermark] | None] = None
     idle_after: ClassVar[timedelta | None] = timedelta(minutes=1)
+    close_after_silence: ClassVar[timedelta | None] = None
     max_output_delay: ClassVar[timedelta] = timedelta()
     trace_context: ClassVar[bool] = False
     sql_query: ClassVar[str] = ""
     sql_by_event: ClassVar[str] = ""
     cloned_from: ClassVar[type[Processor] | None] = None
     _retry_chain: ClassVar[RetryChain | None] = None
+    _written_in_app: ClassVar[frozenset[str]] = frozenset()
+    output_sizes: RecordSizes | None = None
+    """The size limits of the categories, in a worker."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        expect_library_methods(cls)
         if "name" not in cls.__dict__:
             cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__).lower()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set an attribute of the user's. One that the library uses is refused, in whichever method it is set."""
+        expect_own_attribute(type(self), name)
+        super().__setattr__(name, value)
+
+    def limit_outputs(self, sizes: RecordSizes) -> None:
+        """Check the size of each output from now on, in a worker."""
+        super().__setattr__("output_sizes", sizes)
 
     def open(self) -> Awaitable[None] | None:  # noqa: B027 - most processors have nothing to load
         """Load resources, such as a model. Called once per process, before the first event."""
@@ -221,8 +257,13 @@ class Processor(ABC):
         """Return how to handle an event for which the processor raised `error`."""
         reason = error_reason(cls.__name__, error, cls.result_form())
         return ErrorAction(
-            reason, cls.on_error is ErrorPolicy.STOP, dropped=False, alternative="on_error = ErrorPolicy.DEAD_LETTER"
+            reason, cls.on_error is ErrorPolicy.STOP, dropped=False, alternative=cls.dead_letter_setting()
         )
+
+    @classmethod
+    def dead_letter_setting(cls) -> str:
+        """Return the declaration that sends events with errors to the dead letters, in the language of the processor."""
+        return "WITH (on_error = 'dead_letter')" if cls.sql_query else "on_error = penstock.ErrorPolicy.DEAD_LETTER"
 
     @classmethod
     def result_form(cls) -> str:
@@ -244,7 +285,33 @@ class Processor(ABC):
     def input_watermarks(cls) -> Mapping[str, Watermark]:
         """Return the watermark of each source by its name. What circulates in a loop determines the watermark of a feedback input."""
         feedback = {category.name: UpstreamWatermark() for category in cls.feedback_inputs()}
-        return by_input(cls.watermark, cls.sources()) | feedback
+        return by_input(cls.watermark, cls.sources(), cls._written_in_app) | feedback
+
+    @classmethod
+    def set_app(cls, processors: Iterable[type[Processor]]) -> None:
+        """Record the processors of its app: an input that one of them writes has their watermark by default.
+
+        Late events do not count, since they are behind the watermark; nor do categories on another cluster, which contains no watermarks.
+        """
+        cls._written_in_app = frozenset(
+            category.name
+            for processor in processors
+            for category in as_tuple(processor.writes)
+            if isinstance(category, Category) and category.cluster is None
+        )
+
+    @classmethod
+    def estimated_by_default(cls) -> frozenset[str]:
+        """Return the names of the sources without a declared watermark that no processor of the app writes."""
+        return cls._undeclared_watermarks() - cls.upstream_inputs()
+
+    @classmethod
+    def _undeclared_watermarks(cls) -> frozenset[str]:
+        """Return the names of the sources without a declared watermark."""
+        if cls.watermark is not None and not isinstance(cls.watermark, Mapping):
+            return frozenset()
+        declared = {category.name for category in (*(cls.watermark or ()), *cls.feedback_inputs())}
+        return frozenset(category.name for category in cls.sources()) - declared
 
     @classmethod
     def upstream_inputs(cls) -> frozenset[str]:
@@ -252,6 +319,13 @@ class Processor(ABC):
         return frozenset(
             name for name, watermark in cls.input_watermarks().items() if isinstance(watermark, UpstreamWatermark)
         )
+
+    @classmethod
+    def waits_for_upstream(cls) -> bool:
+        """Return whether results follow from upstream watermarks: it declares them, or has them by default and waits for event time."""
+        upstream = cls.upstream_inputs()
+        is_declared = not upstream <= cls._undeclared_watermarks()
+        return bool(upstream) and cls.uses_event_time() and (is_declared or cls.emits_without_input())
 
     @classmethod
     def inputs(cls) -> tuple[AnyCategory, ...]:
@@ -298,6 +372,11 @@ class Processor(ABC):
         return tuple(destination for destination in cls.destinations() if not isinstance(destination, Sink))
 
     @classmethod
+    def outputs_can_change(cls) -> bool:
+        """Return whether code that yields an output can change it when it continues."""
+        return any(is_mutable(record) for destination in cls.destinations() for record in destination.record_types)
+
+    @classmethod
     def sinks(cls) -> tuple[Sink, ...]:
         """Return the sinks that the processor writes."""
         return tuple(destination for destination in cls.destinations() if isinstance(destination, Sink))
@@ -310,7 +389,8 @@ class Processor(ABC):
         watermarks and the time of day differ each time.
         """
         follows_upstream = cls.uses_event_time() and bool(cls.upstream_inputs())
-        return cls.deterministic and len(cls.inputs()) == 1 and not follows_upstream
+        is_by_clock = cls.close_after_silence is not None
+        return cls.deterministic and len(cls.inputs()) == 1 and not follows_upstream and not is_by_clock
 
     @classmethod
     def written_categories(cls) -> tuple[AnyCategory, ...]:
@@ -395,6 +475,7 @@ class Processor(ABC):
             expect_category(cls, category)
         _expect_feedback_is_read(cls)
         expect_watermarks(cls.__name__, cls.watermark, cls.sources())
+        expect_silence(cls.__name__, cls.close_after_silence, cls.idle_after)
         if isinstance(cls.on_error, Retry):
             expect_retryable(cls.__name__, cls.sources(), cls.on_error, has_sinks=bool(cls.sinks()))
             cls._expect_retries()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import date, datetime
 from decimal import Decimal
 from functools import cached_property, lru_cache
@@ -18,7 +19,8 @@ from uuid import UUID
 import msgspec
 from msgspec import inspect as shapes
 
-from ..models.conversion import encode_model, is_model, shape_of
+from ..models import encode_model, is_model, shape_of
+from ..wording import is_encodable, with_article, with_capital_article
 from .record_readers import reader_of
 from .records import RECORD_SHAPES, AnyRecord, RecordType, fields_of, members_of, type_name
 
@@ -58,12 +60,34 @@ class RecordCheck:
             check.expect([records[index] for index in at] if len(self._checks) > 1 else records)
 
     def expect_one(self, record: Any) -> None:
-        """Check one record, faster than as a batch.
+        """Check one record, faster than as a batch, including its text.
 
         Raises:
             InvalidRecord: a value does not fit.
         """
         self._check_of(record).expect_one(record)
+
+    def expect_text(self, records: Sequence[Any]) -> None:
+        """Check that all text of a batch can be encoded. `expect` leaves this to the encoder; see `naming_text`.
+
+        Raises:
+            InvalidRecord: a text cannot be encoded; the message contains the record and the field.
+        """
+        for check, at in self._by_type(records):
+            check.expect_text([records[index] for index in at])
+
+    @contextmanager
+    def naming_text(self, records: Sequence[Any]) -> Iterator[None]:
+        """Encode a batch in this context.
+
+        Raises:
+            InvalidRecord: the encoder raised because of a text; the message contains the record and the field.
+        """
+        try:
+            yield
+        except UnicodeEncodeError:
+            self.expect_text(records)
+            raise
 
     def unfit(self, records: Sequence[Any]) -> dict[int, str]:
         """Return the reasons of the records in a batch that do not fit, by index."""
@@ -78,7 +102,9 @@ class RecordCheck:
             return next(iter(self._checks.values()))
         check = self._checks.get(type(record))
         if check is None:
-            raise InvalidRecord(f"A {type(record).__name__} is not a {self._name}, in {record!r:.{SHOWN}}.")
+            raise InvalidRecord(
+                f"{with_capital_article(type(record).__name__)} is not {with_article(self._name)}, in {record!r:.{SHOWN}}."
+            )
         return check
 
     def _by_type(self, records: Sequence[Any]) -> Iterator[tuple[_TypeCheck, Sequence[int]]]:
@@ -127,8 +153,10 @@ class _TypeCheck:
     def _raise_first(self, records: Sequence[Any], reasons: Iterable[str | None]) -> None:
         for record, reason in zip(records, reasons, strict=False):
             if reason is not None:
-                shown = f"{record!r:.{SHOWN}}"
-                raise InvalidRecord(f"A {self._record.__name__} does not fit its own type: {reason}, in {shown}.")
+                shown = f"{record!r:.{SHOWN}}".encode(errors="backslashreplace").decode()
+                raise InvalidRecord(
+                    f"{with_capital_article(self._record.__name__)} does not fit its own type: {reason}, in {shown}."
+                )
 
     def expect_one(self, record: Any) -> None:
         """Check one record, faster than as a batch.
@@ -138,6 +166,19 @@ class _TypeCheck:
         """
         if self._is_model or not self._fits(record, self._twin):
             self.expect([record])
+        self.expect_text([record])
+
+    def expect_text(self, records: Sequence[Any]) -> None:
+        """Check that all text of a batch can be encoded.
+
+        Raises:
+            InvalidRecord: a text cannot be encoded; the message contains the record and the field.
+        """
+        try:
+            self._encode(records)
+        except UnicodeEncodeError:
+            self._raise_first(records, map(_text_reason, records))
+            raise
 
     def unfit(self, records: Sequence[Any]) -> dict[int, str]:
         """Return the reasons of the records in a batch that do not fit, by index."""
@@ -165,7 +206,7 @@ class _TypeCheck:
             return None
         try:
             content = msgspec.to_builtins(record, builtin_types=(bytes,), enc_hook=encode_model)
-            for place, value in _numbers(content, ""):
+            for place, value in _leaves(content, ""):
                 if isinstance(value, float) and not math.isfinite(value):
                     return (
                         f"`{place}` is {value}, and a float must be finite (for unknown values, declare `float | None`)"
@@ -210,16 +251,28 @@ def _takes_floats(shape: Any) -> bool:
     return shapes.FloatType in kinds and shapes.IntType not in kinds
 
 
-def _numbers(content: Any, place: str) -> Iterator[tuple[str, Any]]:
-    """Yield every number in the plain values of a record, with its path."""
+def _text_reason(record: Any) -> str | None:
+    """Return which text of a record cannot be encoded; None if all can."""
+    content = msgspec.to_builtins(record, builtin_types=(bytes,), enc_hook=encode_model)
+    for place, value in _leaves(content, ""):
+        if isinstance(value, str) and not is_encodable(value):
+            return (
+                f"`{place}` is {value!a:.{SHOWN}}, which contains half a character (a lone surrogate, as of a truncated emoji), so it cannot be "
+                "encoded in UTF-8"
+            )
+    return None
+
+
+def _leaves(content: Any, place: str) -> Iterator[tuple[str, Any]]:
+    """Yield every value in the plain values of a record that contains no others, with its path."""
     if isinstance(content, dict):
         for name, value in content.items():
-            yield from _numbers(name, place)
-            yield from _numbers(value, f"{place}.{name}" if place else str(name))
+            yield from _leaves(name, place)
+            yield from _leaves(value, f"{place}.{name}" if place else str(name))
     elif isinstance(content, (list, tuple, set, frozenset)):
         for index, value in enumerate(content):
-            yield from _numbers(value, f"{place}[{index}]")
-    elif isinstance(content, (int, float)):
+            yield from _leaves(value, f"{place}[{index}]")
+    else:
         yield place, content
 
 

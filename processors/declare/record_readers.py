@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import msgspec
 
-from ..models.conversion import is_model
-from ..models.reader import ModelReader
+from ..models import ModelReader, is_model
+from .fine_times import FineTimes
 from .records import RecordType
 
 
@@ -52,9 +52,13 @@ class StructReader:
         self._record: Any = record
         self._strict = strict
         decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(self._record, strict=strict)
-        self.from_json = decoder.decode
-        self.from_lines = decoder.decode_lines
+        self._times = times = FineTimes(record)
+        self.from_json: Callable[[bytes], Any] = decoder.decode
+        self.from_lines: Callable[[bytes | memoryview], list[Any]] = decoder.decode_lines
+        if times.names:  # a call for each message costs
+            self.from_json = lambda value: decoder.decode(times.cut_json(value))
+            self.from_lines = lambda lines: decoder.decode_lines(times.cut_json(lines))
 
     def from_fields(self, fields: Mapping[str, Any]) -> Any:
         """Return the record with some fields."""
-        return msgspec.convert(fields, self._record, strict=self._strict)
+        return msgspec.convert(self._times.cut_fields(fields), self._record, strict=self._strict)

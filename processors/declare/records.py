@@ -14,7 +14,7 @@ import msgspec
 from msgspec import inspect as shapes
 
 from ..errors import DeclarationError
-from ..models.conversion import ModelRecord, is_model, shape_of
+from ..models import ModelRecord, is_model, shape_of
 from ..validation import is_class
 from ..wording import as_code
 
@@ -195,17 +195,6 @@ def replace_fields(record: Any, changes: Mapping[str, Any]) -> Any:
     return dataclasses.replace(record, **changes)
 
 
-def is_mutable_record(candidate: object) -> bool:
-    """Return whether a type is a struct, a dataclass or a model whose instances can change."""
-    if not is_class(candidate):
-        return False
-    if is_model(candidate):
-        return not candidate.model_config.get("frozen")
-    if issubclass(candidate, msgspec.Struct):
-        return not candidate.__struct_config__.frozen
-    return dataclasses.is_dataclass(candidate) and not candidate.__dataclass_params__.frozen  # type: ignore[attr-defined]  # typeshed omits it
-
-
 def type_name(kind: Any) -> str:
     """Return the name of a type without its module: `tuple[int, Seen]`, `Placed | Paid`."""
     if is_class(kind):
@@ -269,24 +258,32 @@ def class_within(shape: Any, is_sought: Callable[[type], bool]) -> type | None:
     found: set[type] = set()
 
     def search(inner: Any) -> type | None:
-        match inner:
-            case shapes.CustomType():
-                return inner.cls if is_sought(inner.cls) else None
-            case shapes.StructType() | shapes.DataclassType() | shapes.NamedTupleType() | shapes.TypedDictType():
-                if inner.cls in found:
-                    return None
-                found.add(inner.cls)
-                parts: Iterable[Any] = [field.type for field in inner.fields]
-            case shapes.Metadata():
-                parts = [inner.type]
-            case shapes.UnionType():
-                parts = inner.types
-            case shapes.DictType():
-                parts = [inner.key_type, inner.value_type]
-            case shapes.TupleType():
-                parts = inner.item_types
-            case _:
-                parts = [inner.item_type] if isinstance(inner, shapes.CollectionType) else []
-        return next((one for one in map(search, parts) if one is not None), None)
+        if isinstance(inner, shapes.CustomType):
+            return inner.cls if is_sought(inner.cls) else None
+        if isinstance(inner, _WITH_FIELDS):
+            if inner.cls in found:
+                return None
+            found.add(inner.cls)
+        return next((one for one in map(search, parts_of(inner)) if one is not None), None)
 
     return search(shape)
+
+
+_WITH_FIELDS = (*RECORD_SHAPES, shapes.NamedTupleType, shapes.TypedDictType)
+
+
+def parts_of(shape: Any) -> Iterable[Any]:
+    """Return the types directly in a type: of its fields, its elements, or its members."""
+    match shape:
+        case shapes.StructType() | shapes.DataclassType() | shapes.NamedTupleType() | shapes.TypedDictType():
+            return [field.type for field in shape.fields]
+        case shapes.Metadata():
+            return [shape.type]
+        case shapes.UnionType():
+            return shape.types
+        case shapes.DictType():
+            return [shape.key_type, shape.value_type]
+        case shapes.TupleType():
+            return shape.item_types
+        case _:
+            return [shape.item_type] if isinstance(shape, shapes.CollectionType) else []

@@ -13,7 +13,7 @@ from datetime import timedelta
 
 from ..errors import DeclarationError, UserCodeError
 from ..validation import expect_types
-from .categories import AnyCategory
+from .categories import AnyCategory, size_settings
 
 MOST_ATTEMPTS = 10
 """The most attempts: each further one needs a category."""
@@ -83,14 +83,18 @@ class RetryChain:
 
     @staticmethod
     def of(processor: str, source: AnyCategory, retry: Retry) -> RetryChain:
-        """Return the chain of a processor. Its categories have the buckets, the keys and the retention of the source."""
+        """Return the chain of a processor. Its categories have the buckets, the keys, the retention and the size limit of the source."""
         names = [f"{retry_prefix(processor)}{number}" for number in range(1, retry.attempts)]
-        categories = [replace(source, name=name, compacted=False, settings={}) for name in names]
+        categories = [replace(source, name=name, compacted=False, settings=size_settings([source])) for name in names]
         return RetryChain(processor, retry, source, tuple(categories))
 
     def is_of(self, processor: str, source: AnyCategory, retry: Retry) -> bool:
         """Return whether a processor declares the chain."""
         return self.processor == processor and self.source is source and self.retry is retry
+
+    def includes(self, category: str) -> bool:
+        """Return whether the events of a category wait for an attempt."""
+        return any(waiting.name == category for waiting in self.categories)
 
     def attempt_of(self, category: str) -> int:
         """Return which attempt an event of a category is, from 1."""

@@ -7,19 +7,25 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
+from ..time import FIRST_EVENTS, detect_wrong_unit
 from ..wording import with_article
 from .aggregator import Aggregator
+from .canonical import CanonicalForm
 from .categories import AnyCategory
 from .codecs import LimitedCodec
-from .keys import InvalidKey
+from .keys import InvalidKey, KeyCodec
 from .metadata import Key, metadata_of
-from .processor import Destination, Processor, as_tuple
-from .record_check import RecordCheck
+from .mutability import unshared
+from .processor import Destination, Processor, RecordSizes, as_tuple
+from .record_check import InvalidRecord, RecordCheck
 from .records import Record, replace_fields
 from .sinks import Sink
 from .tombstones import Tombstone
 
 T = TypeVar("T")
+
+_PARTS_ADVICE = " Return a list of records: a dict, a tuple or a str counts as a list of its parts."
+"""The advice for an output that is part of a value which a function returned in place of a list."""
 
 
 class To(Record, frozen=True):
@@ -47,6 +53,10 @@ class To(Record, frozen=True):
     category: Any
     record: Any
     key: str | None = None
+
+    def __deepcopy__(self, memo: object) -> To:
+        """Return an output for the same category, with its own record."""
+        return To(self.category, unshared(self.record), self.key)
 
     def record_for(self, category: Destination) -> Any:
         """Return the record, with `key` in its key field.
@@ -127,9 +137,15 @@ def _is_canonical_int(key: str) -> bool:
 
 @dataclass(frozen=True)
 class Routes:
-    """Routes each output to its category or sink: the one that `To` names, or the one of its type."""
+    """Routes each output to its category or sink: the one that `To` names, or the one of its type.
+
+    Args:
+        processor: produces the outputs.
+        sizes: the limits of its categories; None if they are unknown.
+    """
 
     processor: type[Processor]
+    sizes: RecordSizes | None = None
 
     def split(self, outputs: Sequence[Any]) -> list[tuple[Destination, Sequence[Any]]]:
         """Group outputs by category or sink, in order for each: records of its type, and tombstones.
@@ -175,10 +191,10 @@ class Routes:
             return found[0], output
         if found:
             raise TypeError(
-                f"Processor {self.processor.__name__} returned a {type(output).__name__}, but {', '.join(one.name for one in found)} have this type. "
+                f"Processor {self.processor.__name__} returned {with_article(type(output).__name__)}, but {', '.join(one.name for one in found)} have this type. "
                 "Return penstock.To(category, record)."
             )
-        raise self._unknown(_in_words(output))
+        raise self._unknown(_in_words(output), _PARTS_ADVICE if isinstance(output, str | bytes | int | float) else "")
 
     def _named(self, output: To) -> Destination:
         name = getattr(output.category, "name", output.category)
@@ -209,10 +225,10 @@ class Routes:
                 "tombstones with a penstock.Stateless or penstock.Stateful."
             )
 
-    def _unknown(self, output: str) -> TypeError:
+    def _unknown(self, output: str, advice: str = "") -> TypeError:
         written = ", ".join(f"{each.record_name} to {each.name}" for each in self._destinations)
         declared = f"writes only {written}" if written else "declares no output (`writes`)"
-        return TypeError(f"Processor {self.processor.__name__} returned {output}, but {declared}.")
+        return TypeError(f"Processor {self.processor.__name__} returned {output}, but {declared}.{advice}")
 
     @cached_property
     def _destinations(self) -> tuple[Destination, ...]:
@@ -235,33 +251,92 @@ class Routes:
         return found
 
     def expect(self, outputs: Sequence[Any]) -> None:
-        """Check the outputs of one event.
+        """Check the outputs of one event: each can be encoded for its category or sink.
 
         Raises:
             TypeError: the processor writes no category of an output's type, or a value is invalid.
+            ValueError: an output is larger than its category accepts.
+            InvalidKey: a key does not fit its category.
         """
         for category, records in self.split(outputs):
             for record in records:
                 if type(record) is not Tombstone:
-                    self._checks[category.name].expect_one(record)
-                    self._expect_limits(category, record)
-
-    def _expect_limits(self, category: Destination, record: Record) -> None:
-        limits = self._limits[category.name]
-        if limits is not None:
-            limits.expect(record)
+                    self._checks[category.name].expect(record)
+                    if self.sizes is not None and not isinstance(category, Sink):
+                        self.sizes.expect(category, record)
 
     @cached_property
-    def _limits(self) -> dict[str, LimitedCodec | None]:
-        return {category.name: _limited_codec(category) for category in self._destinations}
-
-    @cached_property
-    def _checks(self) -> dict[str, RecordCheck]:
-        return {category.name: RecordCheck(category.record) for category in self._destinations}
+    def _checks(self) -> dict[str, _OutputCheck]:
+        return {category.name: _OutputCheck(category) for category in self._destinations}
 
 
-def _limited_codec(category: Destination) -> LimitedCodec | None:
-    if isinstance(category, Sink) or isinstance(category.codec, str):
+class _OutputCheck:
+    """Checks single records for a category or sink, as strictly as its encoder does.
+
+    Args:
+        destination: the category or sink.
+    """
+
+    def __init__(self, destination: Destination) -> None:
+        self._values = RecordCheck(destination.record)
+        self._form = CanonicalForm(destination.record)
+        self._category = None if isinstance(destination, Sink) else destination
+        self._limits = None if self._category is None else _limited_codec(self._category)
+        # The check of the record includes a key that is a text field.
+        self._has_field_as_key = (
+            self._category is not None
+            and self._category.key_attribute is not None
+            and self._category.key_codec is KeyCodec.TEXT
+        )
+
+    def expect(self, record: Any) -> None:
+        """Check one record.
+
+        Raises:
+            InvalidRecord: a value, or the event time, does not fit.
+            InvalidKey: the key does not fit.
+        """
+        self._form.of_one(record)
+        self._values.expect_one(record)
+        if self._category is None:
+            return
+        if self._limits is not None:
+            self._limits.expect(record)
+        if not self._category.times.always_valid:
+            self._category.times.of_one(record)
+        if not self._has_field_as_key:
+            self._category.encode_keys(self._category.keys_of([record]))
+
+
+def expect_unit_of_outputs(
+    processor: type[Processor], category: AnyCategory, outputs: Sequence[Any], now_ms: int
+) -> None:
+    """Check the unit of the event times of the first outputs for a category, as readers check it.
+
+    A processor without `max_future` may write every event time.
+
+    Args:
+        processor: the processor.
+        category: the category.
+        outputs: records and tombstones.
+        now_ms: the time of day (milliseconds since 1970, UTC).
+
+    Raises:
+        InvalidRecord: the event times look like seconds, microseconds or nanoseconds.
+    """
+    records = [output for output in outputs[:FIRST_EVENTS] if type(output) is not Tombstone]
+    if processor.max_future is None or not records:
+        return
+    unit = detect_wrong_unit(category.event_times_of(records), now_ms)
+    if unit is not None:
+        raise InvalidRecord(
+            f"{processor.__name__} writes to {category.name}, but {unit}. Readers would reject these records. Write milliseconds since 1970 to "
+            f"{category.times.name!r}, such as the event time of the input. If the times are correct, declare `max_future = None`."
+        )
+
+
+def _limited_codec(category: AnyCategory) -> LimitedCodec | None:
+    if isinstance(category.codec, str):
         return None
     codec = category.codec.open(category.payload)
     return codec if isinstance(codec, LimitedCodec) else None

@@ -6,11 +6,13 @@ outputs --Routes--> rows of a shard, kept in memory --checkpoint--> `SinkWriter.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import DeclarationError, PenstockError
+from ..wording import counted
 from .records import RecordType, members_of, type_name
 from .semantics import Semantics
 
@@ -45,6 +47,8 @@ class SinkBatch:
         rows: records and tombstones, in order.
         position: the position after the batch, as text. Exactly once: save it with the rows, as one. Otherwise it is empty.
         semantics: the processor's output semantics.
+        resets: the number of maintenance operations, such as resets, that have set the positions so far. Only offsets of the same number can be
+            compared: after a reset, events are read again, or come from another topic.
     """
 
     processor: str
@@ -53,6 +57,7 @@ class SinkBatch:
     rows: Sequence[Any]
     position: str
     semantics: Semantics
+    resets: int = 0
 
 
 @dataclass(frozen=True)
@@ -68,10 +73,23 @@ class RefusedRow:
     reason: str
 
 
+class RowsRefused(PenstockError):
+    """The sink refuses some rows of a batch, and has written nothing of it. They go to the dead letters, then the batch is written without them.
+
+    Args:
+        rows: the rows, with the reasons.
+    """
+
+    def __init__(self, rows: Sequence[RefusedRow]) -> None:
+        super().__init__(f"{counted(len(rows), 'row')} refused, the first since {rows[0].reason}")
+        self.rows = rows
+
+
 class SinkWriter(Protocol):
     """A worker's connection to a sink.
 
-    The worker claims a shard before it reads the shard's first event, then calls `write` once for each checkpoint with rows. It claims the
+    The worker claims a shard before it reads the shard's first event, then calls `write` once for each checkpoint with rows, and for the first
+    checkpoint after a claim also without rows: what earlier workers have written from its first offset on was not committed. It claims the
     shard again after each failure, and after the bucket returns to it. Several threads claim; only one thread at a time writes. All calls may
     block, and repeat requests themselves as long as an outage is expected to be short.
 
@@ -100,6 +118,8 @@ class SinkWriter(Protocol):
         Raises:
             SinkUnreachable: it is unknown whether the batch was written.
             SinkFenced: another worker has claimed the shard; nothing was written.
+            RowsRefused: the sink refuses rows, and nothing was written. Exactly once, this is the way to leave rows out: their dead letters
+                must be durable before the position is.
             SinkRefused: the sink refuses the batch, and the worker stops.
         """
         ...
@@ -107,6 +127,40 @@ class SinkWriter(Protocol):
     def close(self) -> None:
         """Release the connection. Idempotent."""
         ...
+
+
+def write_accepted(
+    writer: SinkWriter, batch: SinkBatch, reject: Callable[[SinkBatch, Sequence[RefusedRow]], None]
+) -> None:
+    """Write the rows of a batch that a sink accepts.
+
+    Args:
+        writer: the sink's writer.
+        batch: the batch.
+        reject: gets refused rows, before the others are written if the sink allows it. They are durable on return.
+    """
+    while True:
+        try:
+            refused = writer.write(batch)
+        except RowsRefused as error:
+            reject(batch, error.rows)
+            batch = replace(batch, rows=_without(batch.rows, error.rows))
+            continue
+        if refused:
+            reject(batch, refused)
+        return
+
+
+def _without(rows: Sequence[Any], refused: Sequence[RefusedRow]) -> list[Any]:
+    """Return rows without the refused ones. Of an object that is a row several times, the last ones are left out."""
+    left_out = Counter(id(each.row) for each in refused)
+    kept: list[Any] = []
+    for row in reversed(rows):
+        if left_out[id(row)]:
+            left_out[id(row)] -= 1
+        else:
+            kept.append(row)
+    return kept[::-1]
 
 
 class Sink(ABC):
@@ -137,6 +191,11 @@ class Sink(ABC):
     def replaces_rows(self) -> bool:
         """Whether a row replaces the earlier row of its key, so that a backfill may write its days again. By default, rows are appended."""
         return False
+
+    @property
+    def keeps_each_row(self) -> bool:
+        """Whether every row stays, also each version of a result. By default, if no row replaces another."""
+        return not self.replaces_rows
 
     def expect_processor(self, processor: type[Processor]) -> None:  # noqa: B027 - most sinks take the rows of any
         """Raise DeclarationError if the rows of a processor cannot reach this sink with its semantics."""

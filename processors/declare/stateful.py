@@ -11,9 +11,8 @@ import msgspec
 from msgspec import inspect as shapes
 
 from ..errors import DeclarationError
-from ..models.conversion import is_model, struct_of
-from ..time.schedules import Cron, Firing, Interval, Schedule
-from ..time.timers import Timer
+from ..models import is_model, struct_of
+from ..time import Cron, Firing, Interval, Schedule, Timer
 from ..validation import is_library_class
 from ..wording import as_code
 from .categories import AnyCategory, Category
@@ -21,7 +20,7 @@ from .context import Context
 from .emission import OnLate
 from .method_check import Method, check_methods
 from .processor import ErrorPolicy, KeyedProcessor, key_name
-from .records import class_within, is_mutable_record, type_name
+from .records import class_within, type_name
 from .semantics import Semantics, expect_pair
 from .tombstones import expect_own_process
 from .type_parameters import Event, Output, State, expect_argument
@@ -42,7 +41,8 @@ class Stateful(KeyedProcessor, Generic[Event, State, Output]):
     `Stateful[Event, State, Output]` names the record types and the type of the state for type checkers.
 
     Class attributes:
-        state: the type of the state of a key: a frozen Record, or an immutable value such as an int, a str or a tuple.
+        state: the type of the state of a key: a Record, or a plain value such as an int or a tuple. A state with lists or dicts may be changed in
+            place: it is decoded before each call and encoded after it, so each event costs time in proportion to its size.
         ordered: whether to buffer events until the low watermark passes them, and process them in the order of event time. Events with
             equal times then arrive in a fixed order, so outputs depend on the events alone.
         tombstones: whether `process` receives a message with a key and a null value, as a `Tombstone`; its event time is the message's
@@ -153,6 +153,11 @@ class Stateful(KeyedProcessor, Generic[Event, State, Output]):
         return cls.state
 
     @classmethod
+    def form_to_save(cls, state: Any) -> Any:
+        """Return a state as a value of the saved type."""
+        return state
+
+    @classmethod
     def map_states(cls, saved: Any, change: Callable[[Any], Any]) -> Any:
         """Return a saved value with `change` applied to every state in it; None if no state remains.
 
@@ -192,7 +197,7 @@ class Stateful(KeyedProcessor, Generic[Event, State, Output]):
 
     @classmethod
     def check(cls) -> None:
-        """Also check semantics, the methods, and that the state is immutable and can be saved."""
+        """Also check semantics, the methods, and that the state can be saved."""
         super().check()
         expect_own_process(cls)
         check_methods(cls, _METHODS)
@@ -208,18 +213,6 @@ class Stateful(KeyedProcessor, Generic[Event, State, Output]):
             )
         _check_order(cls)
         _check_schedules(cls)
-        container = get_origin(cls.state) or cls.state
-        if container in (list, dict, set):
-            raise DeclarationError(
-                f"Stateful processor {cls.__name__}: its state is a {container.__name__}, which can change after it was "
-                "returned. Declare a frozen Record that contains it, and return a new one for each change."
-            )
-        if is_mutable_record(cls.state):
-            raise DeclarationError(
-                f"Stateful processor {cls.__name__}: {cls.state.__name__} can change after it was returned. Declare it "
-                f"as `class {cls.state.__name__}(ps.Record, frozen=True)`, as a dataclass with `@dataclass(frozen=True)`, or as a pydantic model with "
-                "`model_config = ConfigDict(frozen=True)`."
-            )
         expect_argument(cls, "State", cls.state, "`state`")
         try:
             _expect_encodable(cls.saved_type())

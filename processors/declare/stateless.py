@@ -14,6 +14,7 @@ from ..wording import counted
 from .categories import AnyCategory, Category
 from .flat_records import flat_fields
 from .method_check import Method, check_methods, is_async
+from .mutability import unshared
 from .processor import Destination, Processor, expect_columns, needed_columns
 from .semantics import Semantics
 from .tombstones import expect_own_process, with_tombstones
@@ -169,7 +170,7 @@ class Stateless(Processor, Generic[Event, Output]):
     def _event_loop(self) -> EventLoop:
         from ..event_loop import EventLoop  # noqa: PLC0415 - imports asyncio, which few processors need
 
-        loop = EventLoop(type(self).__name__)
+        loop = EventLoop(type(self).__name__, unshared)
         weakref.finalize(self, loop.close)  # test drivers and Spark's workers close no processor
         return loop
 

@@ -16,6 +16,8 @@ from .categories import AnyCategory
 from .context import Context
 from .join_inputs import declares, expect_declared, expect_distinct_records
 from .method_check import Method, check_methods
+from .mutability import unshared
+from .row_updates import RowUpdate
 from .stateful import Stateful
 from .tombstones import RowDeletion
 from .type_parameters import Event, Output, Parameter, Row
@@ -77,9 +79,11 @@ class TableJoin(Stateful[Any, Any, Output], Generic[Event, Row, Output]):
         """Store or delete a row, or join an event with the row."""
         if type(event) is RowDeletion:
             return None, ()
+        if type(event) is RowUpdate:
+            return event.onto(state), ()
         if type(event) in self.table.record_types:
             return event, ()
-        return state, self.join(event, state, context)
+        return state, self.join(event, unshared(state), context)
 
     @classmethod
     def is_compaction_safe(cls) -> bool:

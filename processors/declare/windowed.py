@@ -14,12 +14,11 @@ from datetime import timedelta
 from typing import Any, ClassVar, Generic, NamedTuple, final
 
 from ..errors import DeclarationError
-from ..time.timers import Timer
-from ..time.watermarks import NEVER_MS
-from ..time.windows import MILLISECOND, GlobalWindow, Session, Sliding, Window, WindowAssigner
+from ..time import MILLISECOND, NEVER_MS, GlobalWindow, Session, Sliding, Timer, Window, WindowAssigner
 from .categories import Category
 from .context import Context
 from .method_check import Method, check_methods
+from .mutability import independent, unshared
 from .processor import expect_lateness
 from .stateful import Stateful
 from .type_parameters import Event, Output, State
@@ -90,11 +89,12 @@ class Windowed(Stateful[Event, Any, Output], Generic[Event, State, Output]):
         without_timers = context.without_timers()
         for window in windows:
             before = held.get(window.start)
-            after, produced = self.fold(event, None if before is None else before.state, window, without_timers)
-            outputs.extend(produced)
+            own_event = event if len(windows) == 1 else unshared(event)
+            after, produced = self.fold(own_event, None if before is None else before.state, window, without_timers)
+            outputs.extend(independent(produced))
             self._keep(held, window, after, context)
             if after is not None and window.end <= context.watermark:
-                outputs.extend(self.complete(after, window, without_timers))
+                outputs.extend(independent(self.complete(unshared(after), window, without_timers)))
         return _saved(held), outputs
 
     @final
@@ -110,7 +110,8 @@ class Windowed(Stateful[Event, Any, Output], Generic[Event, State, Output]):
             context.timer(window.end + self._allowed_ms(), timer.tag)
         if timer.at > window.end:
             return _saved(held), ()
-        return _saved(held), self.complete(window.state, Window(window.start, window.end), context.without_timers())
+        state = unshared(window.state)
+        return _saved(held), self.complete(state, Window(window.start, window.end), context.without_timers())
 
     def _open_windows(self, context: Context, held: dict[int, _OpenWindow]) -> list[Window]:
         """Return the open windows of an event."""

@@ -1,6 +1,8 @@
 """The layout of a shard's saved state: users' states and the engine's entries, in one store and the same checkpoints.
 
 key, or window start and key      a state, or the value of a window; neither begins with 0xFF
+0xFF "b" key                      the numbers of the chunks of a key's buffered events, for joins
+0xFF "B" number, key              such a chunk
 0xFF "c" category                 the event time of an input
 0xFF "e" time, key, tag           an event-time timer, sorted by its time
 0xFF "E" key                      the event-time timers of a key
@@ -18,6 +20,8 @@ from collections.abc import Iterable
 ENGINE_PREFIX = b"\xff"
 """The prefix of the engine's entries; no other key begins with it."""
 
+CHUNKS_OF = ENGINE_PREFIX + b"b"
+CHUNKS = ENGINE_PREFIX + b"B"
 EVENT_TIMES = ENGINE_PREFIX + b"c"
 EVENT_TIMERS = ENGINE_PREFIX + b"e"
 EVENT_TIMERS_OF = ENGINE_PREFIX + b"E"

@@ -5,35 +5,6 @@
 The sources that read files and stores are in `state.lookup_sources`.
 """
 
-from .cache import Cached
-from .category_table import CategoryTable
-from .lookup import LookupEnvironment, LookupMetrics, OnUnreachable
-from .lookup_join import LookupJoin, OnMiss
-from .memory_table import MemoryTable
-from .protocols import (
-    InvalidRow,
-    LookupClient,
-    LookupRefused,
-    LookupSource,
-    LookupUnreachable,
-    PreloadedTable,
-    TableSize,
-)
+import lazy_loader
 
-__all__ = [
-    "Cached",
-    "CategoryTable",
-    "InvalidRow",
-    "LookupClient",
-    "LookupEnvironment",
-    "LookupJoin",
-    "LookupMetrics",
-    "LookupRefused",
-    "LookupSource",
-    "LookupUnreachable",
-    "MemoryTable",
-    "OnMiss",
-    "OnUnreachable",
-    "PreloadedTable",
-    "TableSize",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NoReturn
 
-from ..declare.categories import AnyCategory, Category
+from ..declare import AnyCategory, Category
 from ..errors import DeclarationError
 from .protocols import LookupRefused
 

@@ -13,14 +13,10 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, ClassVar, Generic, final
 
-from ..declare.categories import AnyCategory
-from ..declare.method_check import Method, check_methods
-from ..declare.processor import ErrorAction
-from ..declare.stateless import Stateless
-from ..declare.type_parameters import Event, Output, Row
+from ..declare import AnyCategory, ErrorAction, Event, Method, Output, Row, Stateless, check_methods, unshared
 from ..errors import DeclarationError, PenstockError, UserCodeError
 from ..validation import type_in_words
-from ..wording import as_code
+from ..wording import as_code, is_encodable
 from .cache import Cached
 from .category_table import CategoryTable
 from .lookup import Lookup, LookupEnvironment, LookupMetrics, OnUnreachable, valid_row
@@ -154,7 +150,7 @@ class LookupJoin(Stateless[Event, Output], Generic[Event, Row, Output]):
             row = None if key is None else rows.get(key)
             if row is None and self.on_miss is not OnMiss.JOIN_NONE:
                 raise MissingRow(f"there is no row for key {key!r} in {self._environment.source or self.source}")
-            joined_row: Any = valid_row(row)
+            joined_row: Any = unshared(valid_row(row))  # other events get the same row
             return self.join(event, joined_row)
 
         return joined
@@ -168,10 +164,14 @@ class LookupJoin(Stateless[Event, Output], Generic[Event, Row, Output]):
             except Exception as error:  # noqa: BLE001 - user code may raise anything
                 keys.append(error)
                 continue
-            if key is None or type(key) is str:
+            if key is None or (type(key) is str and is_encodable(key)):
                 keys.append(key)
             else:
-                keys.append(TypeError(f"key_of returned {key!r} for {event!r}; it must return a str or None"))
+                keys.append(
+                    TypeError(
+                        f"key_of returned {key!a} for {event!r}; it must return a str of whole characters, or None"
+                    )
+                )
         return keys
 
     @classmethod

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect as shapes
 
-from ..declare.records import plain
+from ..declare import plain
 from ..errors import DeclarationError
 from ..validation import is_class
 from .protocols import InvalidRow, LookupRefused

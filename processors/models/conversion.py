@@ -8,14 +8,13 @@ This module does not import pydantic: apps without models start without it.
 
 from __future__ import annotations
 
-import sys
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import msgspec
 from msgspec import inspect as shapes
 
-from ..validation import is_class
+from .model_structs import ModelStruct, is_model
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -25,18 +24,6 @@ class ModelRecord(Protocol):
     """An instance of a pydantic model."""
 
     __pydantic_fields__: ClassVar[dict[str, Any]]
-
-
-class ModelStruct(msgspec.Struct):
-    """Base class of the structs that describe models."""
-
-    model: ClassVar[type[Any]]
-
-
-def is_model(candidate: object) -> TypeGuard[type[BaseModel]]:
-    """Return whether a type is a pydantic model."""
-    pydantic = sys.modules.get("pydantic")
-    return pydantic is not None and is_class(candidate) and issubclass(candidate, pydantic.BaseModel)
 
 
 def struct_of(model: type[BaseModel]) -> type[ModelStruct]:

@@ -31,7 +31,7 @@ from pydantic.functional_serializers import PlainSerializer, WrapSerializer
 
 from ..errors import DeclarationError
 from ..validation import is_class
-from .conversion import ModelStruct, is_model
+from .model_structs import ModelStruct, is_model
 
 _MINIMUM = (2, 11)
 _PLAIN = {bool, int, float, str, Decimal, datetime, date, time, timedelta, UUID, NoneType}

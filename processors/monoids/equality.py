@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ..models.conversion import encode_shown
+from ..models import encode_shown
 
 RELATIVE_ROUNDING = 1e-9
 ABSOLUTE_ROUNDING = 1e-9

@@ -7,6 +7,7 @@ these partials. The first violation is reported with its values.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 from itertools import permutations, product
@@ -66,6 +67,11 @@ OBSERVATION = Law(
     "fold(accumulator, observation) changes no observation",
     "Copy the mutable parts of an observation in lift() and fold(): later folds may change them in place.",
 )
+REJECTION = Law(
+    "unchanged accumulator",
+    "fold(accumulator, observation) that raises leaves the accumulator as it was",
+    "Check the observation before the first change in fold(), or remove fold() (the default is correct, but slower).",
+)
 ASSOCIATIVITY = Law(
     "associativity",
     "combine(combine(a, b), c), called ab_c, is the same as combine(a, combine(b, c)), called a_bc",
@@ -120,6 +126,22 @@ def check_laws(
     """
     step = max(1, -(-len(observations) // limit))
     _Check(monoid, observations[::step], same or monoid.same).run()
+
+
+def check_rejection(monoid: Monoid[V], partial: V, observation: Any) -> None:
+    """Check that a monoid which rejects an observation leaves the partial as it was.
+
+    Raises:
+        BrokenLaw: it does not.
+    """
+    before = monoid.encode(partial)
+    accumulator = monoid.decode(before)
+    with suppress(Exception):
+        monoid.fold(accumulator, observation)
+        return  # it accepts the observation
+    was = monoid.decode(before)
+    if not monoid.same(was, accumulator):
+        raise BrokenLaw(monoid, REJECTION, observation=observation, before=was, after=accumulator)
 
 
 class _Check(Generic[V]):

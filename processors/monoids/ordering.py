@@ -1,4 +1,4 @@
-"""Monoids that select observations by value (smallest, largest, k largest) or by order (first, last).
+"""Monoids that select observations by value (smallest, largest, k largest), by event time (earliest, latest) or by arrival (first, last).
 
 An observation is a number, str, bytes, or a tuple of these: with `(delay, flight)`, `Max` also returns the flight of the largest delay.
 Monoids that select by value ignore NaN.
@@ -86,20 +86,108 @@ class Max(_Chosen[T]):
         return accumulator
 
 
-class First(_Chosen[T]):
-    """The first observation; None without observations. Not commutative: partials are combined in the order of their events."""
+class FirstArrived(_Chosen[T]):
+    """The first observation in the order of arrival; None without observations.
+
+    Events can arrive in another order than their event times: `Earliest` follows these. Not commutative: partials are combined in the
+    order of their events.
+    """
 
     def combine(self, left: T | None, right: T | None) -> T | None:
         """Return the earlier."""
         return right if left is None else left
 
 
-class Last(_Chosen[T]):
-    """The last observation; None without observations. Not commutative: partials are combined in the order of their events."""
+class LastArrived(_Chosen[T]):
+    """The last observation in the order of arrival; None without observations.
+
+    Events can arrive in another order than their event times: `Latest` follows these. Not commutative: partials are combined in the
+    order of their events.
+    """
 
     def combine(self, left: T | None, right: T | None) -> T | None:
         """Return the later."""
         return left if right is None else right
+
+
+class _ChosenByTime(Monoid[tuple[Any, T] | None]):
+    """At most one observation `(event time, value)`."""
+
+    commutative = True
+
+    def identity(self) -> tuple[Any, T] | None:
+        """Return None."""
+        return None
+
+    def lift(self, observation: Any) -> tuple[Any, T] | None:
+        """Return the observation.
+
+        Raises:
+            TypeError: it is no pair, or its value has no order.
+        """
+        if not isinstance(observation, tuple) or len(observation) != 2:
+            raise TypeError(f"{self!r} needs pairs (event time, value), and the observation is {observation!r}")
+        try:
+            observation[1] < observation[1]  # noqa: B015 - of equal times, the order of values decides
+        except TypeError as error:
+            raise TypeError(
+                f"{self!r} needs values with an order, such as numbers, texts or tuples of these: {error}"
+            ) from error
+        return observation
+
+    def value(self, partial: tuple[Any, T] | None) -> T | None:
+        """Return the value of the chosen observation; None without observations."""
+        return None if partial is None else partial[1]
+
+    def load(self, dumped: Any) -> tuple[Any, T] | None:
+        """Return the observation."""
+        chosen: tuple[Any, T] | None = tupled(dumped)
+        return chosen
+
+
+class Earliest(_ChosenByTime[T]):
+    """The value of the earliest event; None without observations. An observation is `(event time, value)`.
+
+    Of events with equal times, the one with the least value is chosen, so the result does not depend on the order of arrival. NaN is
+    greater than other numbers.
+
+    Examples:
+        >>> earliest = Earliest[str]()
+        >>> earliest.value(earliest.combine((2_000, "/cart"), (1_000, "/")))
+        '/'
+    """
+
+    def combine(self, left: tuple[Any, T] | None, right: tuple[Any, T] | None) -> tuple[Any, T] | None:
+        """Return the earlier."""
+        if left is None or right is None:
+            return right if left is None else left
+        return right if _is_before(right, left) else left
+
+
+class Latest(_ChosenByTime[T]):
+    """The value of the latest event; None without observations. An observation is `(event time, value)`.
+
+    Of events with equal times, the one with the greatest value is chosen, so the result does not depend on the order of arrival. NaN is
+    greater than other numbers.
+
+    Examples:
+        >>> latest = Latest[str]()
+        >>> latest.value(latest.combine((2_000, "/cart"), (1_000, "/")))
+        '/cart'
+    """
+
+    def combine(self, left: tuple[Any, T] | None, right: tuple[Any, T] | None) -> tuple[Any, T] | None:
+        """Return the later."""
+        if left is None or right is None:
+            return right if left is None else left
+        return right if _is_before(left, right) else left
+
+
+def _is_before(left: tuple[Any, Any], right: tuple[Any, Any]) -> bool:
+    """Return whether an observation is earlier than another one, or as early and of a lesser value."""
+    if left[0] != right[0]:
+        return bool(left[0] < right[0])
+    return not is_nan(left[1]) and (is_nan(right[1]) or bool(left[1] < right[1]))
 
 
 class KLargest(Monoid[list[T]]):

@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
 import msgspec
 
-from ..declare.aggregator import Aggregator
-from ..declare.arrow_values import flags_of
-from ..declare.categories import AnyCategory
-from ..declare.column_events import ColumnEvents
-from ..declare.processor import ErrorPolicy
+from ..declare import Aggregator, AnyCategory, ColumnEvents, ErrorPolicy, flags_of, unshared
 from ..errors import USER_CODE_ERRORS, ProcessorFailed, UserCodeError
-from ..keyed_state.changes import Changes, SavedValues, StateReader
-from ..keyed_state.key_layout import encode_window_keys
-from ..keyed_state.window_values import WindowValues
-from ..monoids import BrokenLaw, Monoid, check_laws
-from ..time.shard_time import ShardTime
-from ..time.timestamp_validation import nearest_datetime
-from ..time.watermarks import Times
-from ..time.windows import GLOBAL_WINDOW_START_MS, Tumbling, Window, WindowAssignment
+from ..keyed_state import (
+    ENGINE_PREFIX,
+    Changes,
+    SavedValues,
+    StateReader,
+    WindowValues,
+    decode_window_key,
+    encode_time,
+    encode_window_keys,
+)
+from ..monoids import BrokenLaw, Monoid, check_laws, check_rejection
+from ..time import (
+    FOREVER_MS,
+    GLOBAL_WINDOW_START_MS,
+    ShardTime,
+    Times,
+    Tumbling,
+    Window,
+    WindowAssignment,
+    nearest_datetime,
+)
 from ..user_code import error_in_words
 from .base import CheckpointResult, Rejected, StepResult, late_among, processed_count, time_of
 from .column_folds import MISSING, count_groups, fold_groups, slot_groups
@@ -123,10 +133,13 @@ class PartialFolder:
         lift, fold = monoid.lift, monoid.fold
         rejected: list[Rejected] = []
         observed, observation = -1, None
+        # Of the event that is folded now, by window: with several windows, a later one may reject it.
+        before: list[tuple[dict[str, Any], str, Any]] | None = [] if len(assignment.starts) > len(events) else None
         for row, start in zip(*assignment, strict=True):
             try:
                 if row != observed:
                     observed, observation = row, None
+                    before = None if before is None else []
                     observation = observe(events[row])
                     if self._writes_dead_letters:
                         expect_saveable(monoid, observation)
@@ -134,8 +147,13 @@ class PartialFolder:
                     key, pane = keys[row], panes.get(start)
                     if pane is None:
                         pane = panes[start] = {}
-                    pane[key] = fold(pane[key], observation) if key in pane else lift(observation)
+                    earlier = pane.get(key, MISSING)
+                    pane[key] = lift(observation) if earlier is MISSING else fold(earlier, observation)
+                    if before is not None:
+                        before.append((pane, key, earlier))
             except USER_CODE_ERRORS as error:
+                _restore(before or ())
+                self._expect_intact(panes.get(start, {}).get(keys[row], MISSING), observation)
                 observation = None
                 rejected.append(Rejected(row, error))
                 if stop_at_error:
@@ -159,31 +177,52 @@ class PartialFolder:
         samples = []
         for event in events[:LAW_SAMPLES]:
             with suppress(Exception):  # the event is rejected when it is folded
-                observation = self._processor.observe(event)
+                observation = self._processor.observe(unshared(event))
                 self._processor.monoid.lift(observation)
                 expect_saveable(self._processor.monoid, observation)
                 samples.append(observation)
+        self._laws_checked = True
         try:
             check_laws(self._processor.monoid, [sample for sample in samples if sample is not None])
         except BrokenLaw as error:
-            raise ProcessorFailed(
-                f"{type(self._processor).__name__} cannot use {self._processor.monoid!r}, which failed a check on the first events: "
-                f"{error} Nothing was saved."
-            ) from error
-        self._laws_checked = True
+            raise self._unusable("failed a check on the first events", error) from error
+        except USER_CODE_ERRORS:
+            return  # it accepts each sample, but not all of them together: the event is rejected when it is folded
+
+    def _expect_intact(self, partial: Any, observation: Any) -> None:
+        """Raise ProcessorFailed if the monoid changes a partial with an observation that it rejects: the rejected event would count in part."""
+        if partial is MISSING or observation is None:
+            return
+        try:
+            check_rejection(self._processor.monoid, partial, observation)
+        except BrokenLaw as error:
+            raise self._unusable("rejected an event after it had counted a part of it", error) from error
+
+    def _unusable(self, reason: str, error: BrokenLaw) -> ProcessorFailed:
+        name, monoid = type(self._processor).__name__, self._processor.monoid
+        return ProcessorFailed(f"{name} cannot use {monoid!r}, which {reason}: {error} Nothing was saved.")
 
     def take(self) -> dict[Slot, Any]:
-        """Return the partials and forget them."""
+        """Return the partials, in order of their windows, and forget them."""
         panes, self.panes = self.panes, {}
-        return {(key, start): partial for start, pane in panes.items() for key, partial in pane.items()}
+        return {(key, start): partial for start, pane in sorted(panes.items()) for key, partial in pane.items()}
 
     def take_parts(self) -> Iterator[dict[Slot, Any]]:
-        """Yield the partials in parts, each in one window, and forget them. The memory of a window is free when its last part has been used."""
+        """Yield the partials in parts, each in one window, in order of the windows, and forget them. The memory of a window is free when its last part has been used."""
         panes, self.panes = self.panes, {}
-        for start in list(panes):
+        for start in sorted(panes):  # a row of a later window may replace the one of an earlier window
             partials = iter(panes.pop(start).items())
             while part := {(key, start): partial for key, partial in islice(partials, PART_SLOTS)}:
                 yield part
+
+
+def _restore(before: Sequence[tuple[dict[str, Any], str, Any]]) -> None:
+    """Put back the partials from before an event, by pane and key."""
+    for pane, key, partial in before:
+        if partial is MISSING:
+            del pane[key]
+        else:
+            pane[key] = partial
 
 
 def _itself(observation: Any) -> Any:
@@ -230,12 +269,38 @@ def encoded_partial(processor: Aggregator, key: str, window: Window, partial: An
     try:
         return processor.monoid.encode(partial)
     except UNSAVEABLE as error:
+        advice = "Return other values from `observe`, or define the monoid's `dump`"
+        if isinstance(error, OverflowError):
+            advice = "Integers in a saved partial have 64 bits at most: " + (
+                "write `sum(n::numeric)`"
+                if processor.sql_query
+                else "return smaller numbers or floats from `observe`, or text for large integers from the monoid's `dump`"
+            )
         raise ProcessorFailed(
             f"{type(processor).__name__} cannot save the partial of key {key!r} in {_in_words(window)}, aggregated by "
-            f"{processor.monoid!r}: {error}. Integers in a saved partial have 64 bits at most. Nothing of this checkpoint was saved. Return "
-            "smaller numbers or floats from `observe`, or text for large integers from the monoid's `dump`, and start again. If single "
-            "observations are too large, declare `on_error = penstock.ErrorPolicy.DEAD_LETTER`."
+            f"{processor.monoid!r}: {error}. Nothing of this checkpoint was saved. {advice}, and start again. If single observations are the cause, "
+            f"declare `{processor.dead_letter_setting()}`."
         ) from error
+
+
+def partial_decoder(processor: Aggregator) -> Callable[[bytes], Any]:
+    """Return the function that decodes saved partials of an aggregator.
+
+    It raises ProcessorFailed for one that its monoid did not save.
+    """
+    decode = processor.monoid.decode
+
+    def decoded(saved: bytes) -> Any:
+        try:
+            return decode(saved)
+        except USER_CODE_ERRORS as error:
+            raise ProcessorFailed(
+                f"{type(processor).__name__} cannot read a saved partial with {processor.monoid!r}: {error_in_words(error)}. It was saved by another "
+                "version of the monoid; it is unchanged, and no event since the last checkpoint was saved. Let `load` accept the earlier form, too, or "
+                'undo the change; to begin without state, give the class another name (`name = "…"`).'
+            ) from error
+
+    return decoded
 
 
 class AggregatorOperator:
@@ -253,6 +318,7 @@ class AggregatorOperator:
         self._values = WindowValues(saved)
         self._folding = PartialFolder(processor)
         self.time = time or time_of(processor, saved)
+        self._keeps_newest = processor.keeps_newest()
 
     def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> StepResult:
         """Fold the events of one bucket, in order."""
@@ -272,7 +338,7 @@ class AggregatorOperator:
     def _prepare(self, keys: Sequence[str], assignment: WindowAssignment) -> None:
         """Prepare the partials of these keys and windows for folding."""
 
-    def advance(self, upstream: Mapping[str, int], idle: Collection[str]) -> StepResult:
+    def advance(self, upstream: Mapping[str, int], idle: Mapping[str, int]) -> StepResult:
         """Advance event time; no result depends on it."""
         self.time.advance(upstream, idle)
         return StepResult([], [])
@@ -280,6 +346,12 @@ class AggregatorOperator:
     def tick(self, now_ms: int) -> StepResult:  # noqa: ARG002 - the protocol
         """Return nothing: results are written at checkpoints."""
         return StepResult([], [])
+
+    def _saved_values(self, start: int, keys: Iterable[str]) -> dict[str, Any]:
+        """Return the saved values of these keys in a window."""
+        decode, slots = partial_decoder(self._processor), {(key, start): None for key in keys}
+        found = zip(slots, self._values.fetch(encode_window_keys(slots)), strict=True)
+        return {key: decode(value) for (key, _), value in found if value is not None}
 
     def take_partials(self) -> dict[Slot, Any]:
         """Return the unmerged partials, by key and start of window, and forget them."""
@@ -294,6 +366,10 @@ class AggregatorOperator:
             values = merged(self._processor, self._values, partials, keys)
             changes |= encoded(self._processor, values, keys)
             outputs += results(self._processor, values)
+            if self._keeps_newest:
+                [start] = {start for _, start in partials}
+                later = window_starts(self._saved, start + 1)
+                outputs += newest_results(self._processor, [key for key, _ in partials], later, self._saved_values)
         self._values.add(changes)
         changes |= self.time.drain()
         return CheckpointResult(outputs, changes)
@@ -313,8 +389,12 @@ class RemoteAggregatorOperator(AggregatorOperator):
 class ReadModifyWriteOperator(RemoteAggregatorOperator):
     """Reads a saved value at its first event after a checkpoint, and folds observations into it."""
 
+    @cached_property
+    def _decode(self) -> Callable[[bytes], Any]:
+        return partial_decoder(self._processor)
+
     def _prepare(self, keys: Sequence[str], assignment: WindowAssignment) -> None:
-        panes, decode, keys = self._folding.panes, self._processor.monoid.decode, list(keys)
+        panes, decode, keys = self._folding.panes, self._decode, list(keys)
         slots = dict.fromkeys((keys[row], start) for row, start in zip(*assignment, strict=True))
         new = [(key, start) for key, start in slots if key not in panes.get(start, ())]
         for (key, start), saved in zip(new, self._saved.fetch(encode_window_keys(new)), strict=True):
@@ -340,7 +420,7 @@ def merged(
     processor: Aggregator, saved: SavedValues, partials: Mapping[Slot, Any], keys: Sequence[bytes]
 ) -> dict[Slot, Any]:
     """Return the new value of each window, in the order of `keys`, its window keys: its saved value combined with its partial."""
-    combine, decode = processor.monoid.combine, processor.monoid.decode
+    combine, decode = processor.monoid.combine, partial_decoder(processor)
     found = saved.fetch(keys)
     return {
         slot: partial if value is None else combine(decode(value), partial)
@@ -365,6 +445,40 @@ def results(processor: Aggregator, values: Mapping[Slot, Any]) -> list[Any]:
     return records
 
 
+def window_starts(saved: StateReader, begin: int | None = None) -> Iterator[int]:
+    """Yield the starts of all windows with a saved value, in order; only those from `begin` on, if it is given."""
+    place = b"" if begin is None else encode_time(begin)
+    while slots := saved.scan(place, ENGINE_PREFIX, 1):
+        start = decode_window_key(slots[0][0])[1]
+        yield start
+        if start == FOREVER_MS:
+            return
+        place = encode_time(start + 1)
+
+
+def newest_results(
+    processor: Aggregator,
+    keys: Iterable[str],
+    starts: Iterable[int],
+    values: Callable[[int, Iterable[str]], dict[str, Any]],
+) -> list[Any]:
+    """Return the results of the newest window of each key, to write after those of an earlier window: of a key, the last row stays.
+
+    Args:
+        processor: the aggregator.
+        keys: the keys of the earlier window.
+        starts: the starts of the later windows.
+        values: returns the values of keys in a window; a key without a value is missing.
+    """
+    outputs: list[Any] = []
+    remaining = set(keys)
+    for start in sorted(starts, reverse=True):
+        found = values(start, sorted(remaining)) if remaining else {}
+        outputs += results(processor, {(key, start): value for key, value in found.items()})
+        remaining.difference_update(found)
+    return outputs
+
+
 def results_of(processor: Aggregator, key: str, window: Window, value: Any) -> list[Any]:
     """Return the record that an aggregator writes for a key and window, or an empty list.
 
@@ -381,9 +495,12 @@ def results_of(processor: Aggregator, key: str, window: Window, value: Any) -> l
 
 
 def _result_failed(processor: Aggregator, key: str, window: Window, error: UserCodeError) -> ProcessorFailed:
+    name, advice = f"{type(processor).__name__}.result", "Correct the processor"
+    if processor.sql_query:
+        advice = "Correct the query, such as `sum(n::numeric)` for a sum that is no bigint or `a / nullif(b, 0)` for a quotient,"
     return ProcessorFailed(
-        f"{type(processor).__name__}.result raised {error_in_words(error)}, for key {key!r} in {_in_words(window)}. "
-        "Nothing of this checkpoint was saved. Correct the processor and start it again."
+        f"{name} raised {error_in_words(error)}, for key {key!r} in {_in_words(window)}. Nothing of this checkpoint was saved. No single event causes a "
+        f"result, so none can become a dead letter. {advice} and start it again."
     )
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ..declare.categories import AnyCategory
-from ..declare.processor import Processor
+from ..declare import AnyCategory, Processor
 from ..errors import UserCodeError
-from ..keyed_state.changes import Changes, StateReader
-from ..time.shard_time import ShardTime
-from ..time.watermarks import Times
+from ..keyed_state import Changes, StateReader
+from ..time import ShardTime, Times
 
 NO_EVENT = -1
 """The cause of an output that no event caused: the output of a timer."""
@@ -35,8 +33,8 @@ class StepResult(NamedTuple):
         late: the number of events behind the watermark.
         dropped: the number of late events that are in no window.
         unmatched: the number of events that were dropped because their lookup found no row.
-        causes: for each output, the index of the event whose processing returned it, or `NO_EVENT`; None unless the processor declares
-            `trace_context`.
+        causes: for each output, the index of the event whose processing returned it, or `NO_EVENT`; None for outputs in columns and
+            for windows.
     """
 
     outputs: Sequence[Any]
@@ -80,7 +78,7 @@ class Operator(Protocol):
         """
         ...
 
-    def advance(self, upstream: Mapping[str, int], idle: Collection[str]) -> StepResult:
+    def advance(self, upstream: Mapping[str, int], idle: Mapping[str, int]) -> StepResult:
         """Return the outputs that become due through upstream watermarks and idle inputs; see `ShardTime.advance`."""
         ...
 
@@ -101,6 +99,20 @@ def time_of(processor: Processor, saved: StateReader) -> ShardTime:
 def processed_count(events: Sequence[Any], rejected: Sequence[Rejected], *, stop_at_error: bool) -> int:
     """Return the number of events that were processed: all, or those before the event at which the operator stopped."""
     return rejected[0].at if stop_at_error and rejected else len(events)
+
+
+def due_before(time_ms: int, low_ms: int, before_ms: int) -> int:
+    """Return the watermark up to which timers fire, and sessions end, before an event is processed.
+
+    What becomes due through an event's own watermark is due before the event, because the event is not part of it. An event behind its own
+    watermark may be: a watermark jumps when its bound shrinks, and the event was on time until then.
+
+    Args:
+        time_ms: the event time (milliseconds since 1970, UTC).
+        low_ms: the low watermark after the event.
+        before_ms: the low watermark before the event.
+    """
+    return low_ms if time_ms >= low_ms else before_ms
 
 
 def late_among(times: Sequence[int] | Times, lows: Sequence[int] | Times, before_ms: int) -> int:

@@ -13,20 +13,17 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
-from ..declare.aggregator import Aggregator
-from ..declare.categories import AnyCategory, Category
-from ..declare.emission import AtCheckpoint, AtWatermark, OnLate
-from ..keyed_state.changes import StateReader
-from ..time.watermarks import FOREVER_MS
-from ..time.windows import MILLISECOND, WindowAssignment
-from .aggregator import PartialFolder, results
+from ..declare import Aggregator, AnyCategory, AtCheckpoint, AtWatermark, Category, OnLate
+from ..keyed_state import StateReader
+from ..time import FOREVER_MS, MILLISECOND, WindowAssignment
+from .aggregator import PartialFolder, newest_results, results
 from .base import CheckpointResult, Rejected, StepResult, late_among, processed_count, time_of
 from .early_results import EarlyResults
-from .panes import WindowValues
+from .panes import PaneValues
 
 
 class _Transition(IntEnum):
@@ -94,8 +91,9 @@ class ClosingWindowsOperator:
     def __init__(self, processor: Aggregator, saved: StateReader) -> None:
         self._processor = processor
         self._emit = processor.emit
+        self._keeps_newest = processor.keeps_newest()
         self._folding = PartialFolder(processor)
-        self._panes = WindowValues(processor, saved)
+        self._panes = PaneValues(processor, saved)
         self._early = (
             EarlyResults(self._emit.early, saved)
             if isinstance(self._emit, AtWatermark) and self._emit.early is not None
@@ -175,9 +173,20 @@ class ClosingWindowsOperator:
     def _written(self, start: int, values: dict[str, Any]) -> list[Any]:
         if self._emit.differences:
             self._panes.remove(start, values)
-        return results(self._processor, {(key, start): value for key, value in values.items()})
+        outputs = results(self._processor, {(key, start): value for key, value in values.items()})
+        return outputs + self._newest(start, values) if self._keeps_newest else outputs
 
-    def advance(self, upstream: Mapping[str, int], idle: Collection[str]) -> StepResult:
+    def _newest(self, start: int, keys: Iterable[str]) -> list[Any]:
+        """Return the results of later windows of these keys that were written before."""
+        only_complete = isinstance(self._emit, AtWatermark) and self._early is None
+        later = (
+            other
+            for other in self._panes.starts_after(start)
+            if not only_complete or self._schedule.is_complete(other, self.time.low_ms)
+        )
+        return newest_results(self._processor, keys, later, self._panes.values)
+
+    def advance(self, upstream: Mapping[str, int], idle: Mapping[str, int]) -> StepResult:
         """Complete and close the windows that upstream watermarks and idle inputs allow."""
         return StepResult(self._advance_to(self.time.advance(upstream, idle)), [])
 
@@ -194,7 +203,7 @@ class ClosingWindowsOperator:
         """Merge the folded partials into the values of their windows; return the results that are due."""
         panes, self._folding.panes = self._folding.panes, {}
         outputs: list[Any] = []
-        for start, pane in panes.items():
+        for start, pane in sorted(panes.items()):
             if not isinstance(self._emit, AtWatermark) or self._schedule.is_complete(start, self.time.low_ms):
                 outputs += self._update(start, pane)
             else:

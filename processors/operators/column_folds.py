@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from ..declare.arrow_values import flags_of, numbers_of
-from ..declare.column_events import KeyGroups
+from ..declare import KeyGroups, flags_of, numbers_of
 from ..errors import USER_CODE_ERRORS
-from ..monoids import Count, Max, Mean, Min, Monoid, Sum, TupleOf
-from ..monoids.nesting import DistinctValues, OfValues
-from ..time.windows import WindowAssignment
+from ..monoids import Count, DistinctValues, Earliest, Latest, Max, Mean, Min, Monoid, OfValues, Sum, TupleOf
+from ..time import WindowAssignment
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -169,7 +167,7 @@ def _folded(
 def _one_by_one(
     monoid: Monoid[Any], observations: pa.Array[Any], groups: Groups, before: Sequence[Any]
 ) -> list[Any] | None:
-    if monoid.folds_in_place or str(observations.type) not in {"int64", "double", "string", "bool"}:
+    if monoid.folds_in_place or str(observations.type) not in _PLAIN:
         return None  # a partial would keep the observations before an invalid one
     partials, fold, lift = list(before), monoid.fold, monoid.lift
     try:
@@ -178,6 +176,27 @@ def _one_by_one(
             partials[group] = lift(observation) if earlier is MISSING else fold(earlier, observation)
     except USER_CODE_ERRORS:
         return None
+    return partials
+
+
+def _by_time(
+    monoid: Monoid[Any], observations: pa.Array[Any], groups: Groups, before: Sequence[Any]
+) -> list[Any] | None:
+    """Choose the earliest or latest observation of each group: of most of them, the time alone decides."""
+    if not str(observations.type).startswith("struct<") or observations.type.num_fields != 2:
+        return None
+    times, values = cast("pa.StructArray", observations).flatten()
+    if times.null_count or values.null_count or str(times.type) != "int64" or str(values.type) not in _PLAIN:
+        return None
+    choose, limit = (np.minimum, _INT64_MAX) if isinstance(monoid, Earliest) else (np.maximum, -_INT64_MAX - 1)
+    chosen, moments = np.full(len(before), limit, np.int64), numbers_of(times)
+    choose.at(chosen, groups, moments)
+    rows = np.flatnonzero(moments == chosen[groups])
+    pairs = zip(moments[rows].tolist(), values.take(rows).to_pylist(), strict=True)
+    partials, fold = list(before), monoid.fold
+    for group, pair in zip(groups[rows].tolist(), pairs, strict=True):
+        earlier = partials[group]
+        partials[group] = pair if earlier is MISSING else fold(earlier, pair)
     return partials
 
 
@@ -226,6 +245,7 @@ def _distinct(
     return partials
 
 
+_PLAIN = frozenset({"int64", "double", "string", "bool"})
 _MOST_COPIED = 20
 """How many values of partials are copied for each observation."""
 
@@ -244,6 +264,8 @@ _FOLDS: dict[type, Callable[[Any, Any, Groups, Sequence[Any]], list[Any] | None]
     Mean: _mean,
     Min: _min,
     Max: _max,
+    Earliest: _by_time,
+    Latest: _by_time,
     TupleOf: _tuple,
     OfValues: _of_values,
     DistinctValues: _distinct,

@@ -9,15 +9,10 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from ..declare.aggregator import Aggregator
-from ..declare.categories import AnyCategory
-from ..declare.column_events import ColumnEvents
-from ..declare.column_outputs import column_outputs
-from ..declare.processor import Processor
-from ..declare.stateless import Stateless
+from ..declare import Aggregator, AnyCategory, ColumnEvents, Processor, Stateless, column_outputs
 from ..errors import USER_CODE_ERRORS, ProcessorFailed
-from ..monoids.equality import is_nan
-from ..wording import counted
+from ..monoids import is_nan
+from ..wording import counted, with_article
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +58,7 @@ class _ColumnStep:
             self._warn(f"raised {type(error).__name__}: {error}")
             return None
         if result is not None and not hasattr(result, expected):
-            raise self._differs(f"returns a {type(result).__name__}, not Arrow columns,")
+            raise self._differs(f"returns {with_article(type(result).__name__)}, not Arrow columns,")
         return result
 
     def _warn(self, what: str) -> None:

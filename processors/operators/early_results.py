@@ -12,9 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 
-from ..keyed_state.changes import Changes, StateReader
-from ..keyed_state.key_layout import EARLY_RESULTS, decode_time, decode_window_key, encode_time, encode_window_key
-from ..time.windows import MILLISECOND
+from ..keyed_state import (
+    EARLY_RESULTS,
+    Changes,
+    StateReader,
+    decode_time,
+    decode_window_key,
+    encode_time,
+    encode_window_key,
+)
+from ..time import MILLISECOND
 
 READ_AT_ONCE = 10_000
 """The number of saved entries per read."""
@@ -62,8 +69,11 @@ class EarlyResults:
         self._changes.update((_entry(key, start), None) for key in self._pending.pop(start, ()))
 
     def is_due(self, now_ms: int) -> bool:
-        """Return whether the interval is over. If so, the next one begins."""
-        if self._due_ms is not None and now_ms < self._due_ms:
+        """Return whether the interval is over. If so, the next one begins.
+
+        A due time after the next interval comes from a clock that was ahead: the results are due now, not when the time reaches it.
+        """
+        if self._due_ms is not None and now_ms < self._due_ms <= now_ms + self._every_ms:
             return False
         is_first, self._due_ms = self._due_ms is None, now_ms + self._every_ms
         return not is_first

@@ -9,12 +9,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from ..declare.aggregator import Aggregator
-from ..declare.processor import Processor
-from ..declare.stateful import Stateful
+from ..declare import Aggregator, Processor, Stateful
 from ..keyed_state import key_layout
-from ..models.conversion import decode_model
-from ..time.windows import Session, Sliding
+from ..models import decode_model
+from ..time import Session, Sliding
 
 EntryKeyReader = Callable[[bytes, bytes], "bytes | None"]
 """Returns the key that owns an entry, from the entry's own key and value; None for an entry of the whole shard."""
@@ -41,6 +39,8 @@ def entry_key_reader(processor: type[Processor]) -> EntryKeyReader:
 def _engine_readers(processor: type[Processor]) -> dict[bytes, EntryKeyReader]:
     if issubclass(processor, Stateful):
         return {
+            key_layout.CHUNKS_OF: _after_prefix,
+            key_layout.CHUNKS: _after_time,
             key_layout.EVENT_TIMERS: _first_of_pair,
             key_layout.WALL_TIMERS: _first_of_pair,
             key_layout.EVENT_TIMERS_OF: _after_prefix,

@@ -9,23 +9,18 @@ processor's watermark is the event time of the last delivered event.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from itertools import groupby
 from typing import Any
 
 import msgspec
 
-from ..declare.categories import AnyCategory, Category
-from ..declare.stateful import Stateful
-from ..declare.tombstones import RowDeletion
+from ..declare import AnyCategory, Category, RowDeletion, RowUpdate, Stateful
 from ..errors import ProcessorFailed, UserCodeError
-from ..keyed_state import key_layout
-from ..keyed_state.changes import StateReader
-from ..models.conversion import decode_model, encode_model
-from ..time.shard_time import OrderedTime
-from ..time.timer_schedule import ScheduledEntry, TimerSchedule
-from ..time.timers import Timer
+from ..keyed_state import StateReader, key_layout
+from ..models import decode_model, encode_model
+from ..time import OrderedTime, ScheduledEntry, Timer, TimerSchedule
 from ..user_code import error_in_words
 from .base import CheckpointResult, StepResult, late_among, time_of
 from .stateful import StatefulOperator
@@ -35,11 +30,18 @@ DELIVERY_BATCH = 1_000
 
 
 def _as_key(event: Any) -> Any:
-    """Encode a tombstone as its key: a string, which no record is."""
+    """Encode a tombstone as its key, and an incomplete row as an extension: no record is either."""
+    if isinstance(event, RowUpdate):
+        return msgspec.msgpack.Ext(_UPDATE, _encode((event.unchanged, event.record)))
     return event.deleted_key if isinstance(event, RowDeletion) else encode_model(event)
 
 
 _encode = msgspec.msgpack.Encoder(order="deterministic", enc_hook=_as_key).encode
+_decode_extension = msgspec.msgpack.Decoder(msgspec.msgpack.Ext).decode
+_decode_update = msgspec.msgpack.Decoder(tuple[tuple[str, ...], msgspec.Raw]).decode
+_LAST = b"\xff" * 4
+_UPDATE = 1
+"""The type of an incomplete row among the extensions of MessagePack."""
 _decode_key = msgspec.msgpack.Decoder(str).decode
 _decode = msgspec.msgpack.Decoder(tuple[int, msgspec.Raw]).decode
 
@@ -88,7 +90,7 @@ class OrderedDeliveryOperator:
         """Add events to the buffer. Equal events share an entry with a count."""
         counts = Counter((time, _encode(event)) for time, event in timed)
         number = bytes([self._numbers[category.name]])
-        entries = [(time, number + _hash(encoded)) for time, encoded in counts]
+        entries = [(time, number + _order(encoded)) for time, encoded in counts]
         for entry, ((_, encoded), count), saved in zip(
             entries, counts.items(), self._buffer.values(entries), strict=True
         ):
@@ -105,7 +107,7 @@ class OrderedDeliveryOperator:
                 outputs += result.outputs
                 if result.rejected:
                     raise self._failed(events[result.rejected[0].at], result.rejected[0].error)
-        return [*outputs, *self._operator.advance(dict.fromkeys(self._numbers, low_ms), ()).outputs]
+        return [*outputs, *self._operator.advance(dict.fromkeys(self._numbers, low_ms), {}).outputs]
 
     def _take(self, low_ms: int) -> list[ScheduledEntry]:
         entries: list[ScheduledEntry] = []
@@ -117,7 +119,10 @@ class OrderedDeliveryOperator:
         count, encoded = _decode(entry.value)
         if _is_text(encoded):
             return [RowDeletion(self._inputs[number], _decode_key(encoded), entry.at)] * count
-        return [self._decoders[number](encoded)] * count
+        if _is_extension(encoded):
+            unchanged, record = _decode_update(_decode_extension(encoded).data)
+            return [RowUpdate(self._decoders[number](record), unchanged)] * count
+        return [self._decoders[number](encoded) for _ in range(count)]  # not shared: a processor may change its event
 
     def _failed(self, event: Any, error: UserCodeError) -> ProcessorFailed:
         return ProcessorFailed(
@@ -125,7 +130,7 @@ class OrderedDeliveryOperator:
             f"saved, and the event stays in the buffer. Correct {self._name} and start it again."
         )
 
-    def advance(self, upstream: Mapping[str, int], idle: Collection[str]) -> StepResult:
+    def advance(self, upstream: Mapping[str, int], idle: Mapping[str, int]) -> StepResult:
         """Deliver the events that upstream watermarks and idle inputs allow."""
         return StepResult(self._deliver(self.time.advance(upstream, idle)), [])
 
@@ -146,6 +151,17 @@ def _is_text(encoded: msgspec.Raw) -> bool:
     """Return whether a MessagePack value is a string."""
     first = memoryview(encoded)[0]
     return 0xA0 <= first <= 0xBF or 0xD9 <= first <= 0xDB
+
+
+def _is_extension(encoded: msgspec.Raw) -> bool:
+    """Return whether a MessagePack value is an extension. A record is a map or an array."""
+    first = memoryview(encoded)[0]
+    return 0xC7 <= first <= 0xC9 or 0xD4 <= first <= 0xD8
+
+
+def _order(encoded: bytes) -> bytes:
+    """Return the order of a value among those of one time: incomplete rows are last, since they need an earlier row."""
+    return _LAST + _hash(encoded) if _is_extension(msgspec.Raw(encoded)) else _hash(encoded)
 
 
 def _hash(encoded: bytes) -> bytes:

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..declare.aggregator import Aggregator
-from ..keyed_state.changes import Changes, StateReader
-from ..keyed_state.key_layout import ENGINE_PREFIX, decode_window_key, encode_time, encode_window_key
+from ..declare import Aggregator
+from ..keyed_state import Changes, StateReader, decode_window_key, encode_time, encode_window_key
 from ..monoids import Monoid
-from ..time.watermarks import FOREVER_MS
-from .aggregator import encoded
+from .aggregator import encoded, partial_decoder, window_starts
 
 READ_AT_ONCE = 10_000
 """The number of saved values per read."""
 
 
-class WindowValues:
+class PaneValues:
     """The values of windows by start and key, over the saved state.
 
     Args:
@@ -27,6 +25,7 @@ class WindowValues:
     def __init__(self, processor: Aggregator, saved: StateReader) -> None:
         self._processor = processor
         self._monoid: Monoid[Any] = processor.monoid
+        self._decode = partial_decoder(processor)
         self._saved = saved
         self._merged: dict[int, dict[str, Any]] = {}
         self._removed: set[bytes] = set()
@@ -40,7 +39,7 @@ class WindowValues:
 
     def values(self, start: int, keys: Iterable[str]) -> dict[str, Any]:
         """Return the values of these keys in a window; a key without a value is missing."""
-        merged, removed, decode = self._merged.get(start, {}), self._removed, self._monoid.decode
+        merged, removed, decode = self._merged.get(start, {}), self._removed, self._decode
         found = {key: merged[key] for key in keys if key in merged}
         slots = {key: encode_window_key(key, start) for key in keys if key not in merged}
         unread = [key for key, slot in slots.items() if slot not in removed]
@@ -68,15 +67,11 @@ class WindowValues:
 
     def starts(self) -> list[int]:
         """Return the starts of all windows with a saved value."""
-        found: list[int] = []
-        begin = b""
-        while slots := self._saved.scan(begin, ENGINE_PREFIX, 1):
-            start = decode_window_key(slots[0][0])[1]
-            found.append(start)
-            if start == FOREVER_MS:
-                break
-            begin = encode_time(start + 1)
-        return found
+        return list(window_starts(self._saved))
+
+    def starts_after(self, start: int) -> set[int]:
+        """Return the starts of the windows with a value after another one."""
+        return {*window_starts(self._saved, start + 1), *(other for other in self._merged if other > start)}
 
     def drain(self) -> Changes:
         """Return the changes since the last drain."""

@@ -9,24 +9,18 @@ already written.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
 
-from ..declare.aggregator import Aggregator
-from ..declare.categories import AnyCategory, Category
-from ..declare.processor import ErrorPolicy
+from ..declare import Aggregator, AnyCategory, Category, ErrorPolicy
 from ..errors import USER_CODE_ERRORS
-from ..keyed_state import key_layout
-from ..keyed_state.changes import Changes, StateReader
-from ..keyed_state.state_cache import STATE_CACHE, SizeEstimate
-from ..time.shard_time import OrderedTime, ShardTime
-from ..time.timer_schedule import TimerSchedule
-from ..time.windows import Session, Window
-from .aggregator import encoded_partial, expect_saveable, results_of
-from .base import CheckpointResult, Rejected, StepResult, late_among, time_of
+from ..keyed_state import STATE_CACHE, Changes, SizeEstimate, StateReader, key_layout
+from ..time import OrderedTime, Session, ShardTime, TimerSchedule, Window
+from .aggregator import encoded_partial, expect_saveable, partial_decoder, results_of
+from .base import CheckpointResult, Rejected, StepResult, due_before, late_among, time_of
 
 _ENTRY = b"\x01"
 _encode = msgspec.msgpack.Encoder().encode
@@ -77,7 +71,7 @@ class SessionOperator:
         rejected: list[Rejected] = []
         too_late, low_ms = 0, before_ms
         for at, (key, time, event) in enumerate(zip(keys, times, events, strict=True)):
-            outputs += self._complete(lows[at])
+            outputs += self._complete(due_before(time, lows[at], low_ms))
             try:
                 accepted = self._add(key, time, event, low_ms)
             except USER_CODE_ERRORS as error:
@@ -89,6 +83,7 @@ class SessionOperator:
                 too_late += not accepted
                 outputs += [event] if not accepted and isinstance(self._processor.late, Category) else []
             low_ms = lows[at]
+        outputs += self._complete(low_ms)
         return StepResult(outputs, rejected, late_among(times, lows, before_ms), too_late)
 
     def _add(self, key: str, time: int, event: Any, low_ms: int) -> bool:
@@ -136,7 +131,7 @@ class SessionOperator:
         for key, saved in zip(missing, found, strict=True):
             self._open[key] = decode_sessions(self._processor, saved)
 
-    def advance(self, upstream: Mapping[str, int], idle: Collection[str]) -> StepResult:
+    def advance(self, upstream: Mapping[str, int], idle: Mapping[str, int]) -> StepResult:
         """Write the sessions that upstream watermarks and idle inputs complete."""
         return StepResult(self._complete(self.time.advance(upstream, idle)), [])
 
@@ -173,7 +168,7 @@ class SessionOperator:
 
 def decode_sessions(processor: Aggregator, saved: bytes | None) -> list[OpenSession]:
     """Return the open sessions of a key from its saved value."""
-    decode = processor.monoid.decode
+    decode = partial_decoder(processor)
     return (
         [] if saved is None else [OpenSession(start, last, decode(partial)) for start, last, partial in _decode(saved)]
     )

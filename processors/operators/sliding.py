@@ -9,16 +9,13 @@ windows that include its time, or in none.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..declare.aggregator import Aggregator
-from ..declare.categories import AnyCategory, Category
-from ..keyed_state import key_layout
-from ..keyed_state.changes import StateReader
-from ..time.timer_schedule import ScheduledEntry, TimerSchedule
-from ..time.windows import Sliding, Window, WindowAssignment
-from .aggregator import PartialFolder, encoded_partial, results_of
+from ..declare import Aggregator, AnyCategory, Category
+from ..keyed_state import StateReader, key_layout
+from ..time import ScheduledEntry, Sliding, TimerSchedule, Window, WindowAssignment
+from .aggregator import PartialFolder, encoded_partial, partial_decoder, results_of
 from .base import CheckpointResult, StepResult, late_among, processed_count, time_of
 from .sliding_history import SlidingHistory
 
@@ -40,7 +37,8 @@ class SlidingOperator:
         self._size_ms = processor.window.size_ms if isinstance(processor.window, Sliding) else 0
         self._folding = PartialFolder(processor)
         self._buffer = TimerSchedule(key_layout.BUFFERED_EVENTS, saved)
-        self._histories = SlidingHistory(processor.monoid, self._size_ms, saved)
+        self._decode = partial_decoder(processor)
+        self._histories = SlidingHistory(processor.monoid, self._decode, self._size_ms, saved)
         self._expiries = TimerSchedule(
             key_layout.EVENT_TIMERS, saved
         )  # one for each key: when its oldest values expire
@@ -82,7 +80,7 @@ class SlidingOperator:
         for entry, ((key, start), partial), saved in zip(
             entries, partials.items(), self._buffer.values(entries), strict=True
         ):
-            value = partial if saved is None else monoid.combine(monoid.decode(saved), partial)
+            value = partial if saved is None else monoid.combine(self._decode(saved), partial)
             self._buffer.add(*entry, encoded_partial(self._processor, key, Window(start, start + self._size_ms), value))
 
     def _complete(self, low_ms: int) -> list[Any]:
@@ -118,7 +116,7 @@ class SlidingOperator:
         """Schedule the expiry of a key's values up to a time: when no later window includes them."""
         self._expiries.add(last_ms + self._size_ms, key.encode(), _ENTRY)
 
-    def advance(self, upstream: Mapping[str, int], idle: Collection[str]) -> StepResult:
+    def advance(self, upstream: Mapping[str, int], idle: Mapping[str, int]) -> StepResult:
         """Write the windows that upstream watermarks and idle inputs complete."""
         return StepResult(self._complete(self.time.advance(upstream, idle)), [])
 

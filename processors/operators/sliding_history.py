@@ -10,14 +10,12 @@ A checkpoint therefore writes at most a tail and the new chunks of each key, reg
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from ..keyed_state import key_layout
-from ..keyed_state.changes import Changes, StateReader
-from ..keyed_state.state_cache import ENTRY_BYTES, STATE_CACHE
+from ..keyed_state import ENTRY_BYTES, STATE_CACHE, Changes, StateReader, key_layout
 from ..monoids import Monoid
 from .sliding_aggregate import SlidingAggregate
 
@@ -51,12 +49,14 @@ class SlidingHistory:
 
     Args:
         monoid: combines the values.
+        decode: decodes them.
         size_ms: the size of the windows, in milliseconds.
         saved: the shard's state, including all drained changes.
     """
 
-    def __init__(self, monoid: Monoid[Any], size_ms: int, saved: StateReader) -> None:
+    def __init__(self, monoid: Monoid[Any], decode: Callable[[bytes], Any], size_ms: int, saved: StateReader) -> None:
         self._monoid = monoid
+        self._decode = decode
         self._size_ms = size_ms
         self._saved = saved
         self._histories: dict[str, KeyHistory] = {}
@@ -76,14 +76,14 @@ class SlidingHistory:
 
     def _aggregate(self, key: str, values: Iterable[Value]) -> None:
         for time, encoded in values:
-            self._histories[key].aggregate.add(time, self._monoid.decode(encoded))
+            self._histories[key].aggregate.add(time, self._decode(encoded))
 
     def add(self, key: str, time: int, encoded: bytes) -> Any:
         """Add the value of a key's next event time; return the value of the window that ends there."""
         history = self._histories[key]
         history.tail.append((time, encoded))
         self._changed.add(key)
-        return history.aggregate.add(time, self._monoid.decode(encoded))
+        return history.aggregate.add(time, self._decode(encoded))
 
     def has_values(self, key: str) -> bool:
         """Return whether a key has values."""

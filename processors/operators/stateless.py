@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
-from ..declare.categories import AnyCategory
-from ..declare.column_events import ColumnEvents
-from ..declare.processor import ErrorPolicy
-from ..declare.routes import Routes
-from ..declare.stateless import Stateless
+from ..declare import AnyCategory, ColumnEvents, ErrorPolicy, Routes, Stateless, independent
 from ..errors import USER_CODE_ERRORS
-from ..keyed_state.changes import StateReader
-from ..time.shard_time import ShardTime
-from ..time.watermarks import Times
+from ..keyed_state import StateReader
+from ..time import ShardTime, Times
 from .base import CheckpointResult, Rejected, StepResult, late_among, time_of
 from .column_steps import ProcessedColumns
 
@@ -34,8 +29,11 @@ class StatelessOperator:
     def __init__(self, processor: Stateless, saved: StateReader, time: ShardTime | None = None) -> None:
         self._processor = processor
         # Only dead letters need the event of an invalid output; other invalid outputs stop the worker when it sends them.
-        self._routes = Routes(type(processor)) if processor.on_error is not ErrorPolicy.STOP else None
+        self._routes = (
+            Routes(type(processor), processor.output_sizes) if processor.on_error is not ErrorPolicy.STOP else None
+        )
         self._retries = processor.retry_chain() is not None
+        self._outputs_can_change = processor.outputs_can_change()
         self._columns = ProcessedColumns(processor) if processor.stream_columns() is not None else None
         self.time = time or time_of(processor, saved)
 
@@ -49,19 +47,18 @@ class StatelessOperator:
         outputs: list[Any] = []
         rejected: list[Rejected] = []
         processed, unmatched = len(events), 0
-        extend = outputs.extend
-        causes: list[int] | None = [] if self._processor.trace_context else None
+        extend, can_change = outputs.extend, self._outputs_can_change
+        causes: list[int] = []
         before = 0
         for at, event in enumerate(events):
             try:
                 produced = process(event)
                 if produced is _NOTHING:
                     continue
-                extend(produced)
+                extend(independent(produced) if can_change else produced)
                 if self._routes is not None and len(outputs) > before:
                     self._routes.expect(outputs[before:])
-                if causes is not None:
-                    causes.extend(repeat(at, len(outputs) - before))
+                causes.extend(repeat(at, len(outputs) - before))
                 before = len(outputs)
             except USER_CODE_ERRORS as error:
                 del outputs[before:]
@@ -90,7 +87,7 @@ class StatelessOperator:
             if at < len(times) and self._processor.retried_in(category, error) is not None:
                 self.time.hold(int(times[at]))
 
-    def advance(self, upstream: Mapping[str, int], idle: Collection[str]) -> StepResult:
+    def advance(self, upstream: Mapping[str, int], idle: Mapping[str, int]) -> StepResult:
         """Advance event time; no output depends on it."""
         self.time.advance(upstream, idle)
         return StepResult([], [])

@@ -1,6 +1,5 @@
 """Pipes: processors whose code is a program in any language, which reads lines and writes lines."""
 
-from .lines import Line
-from .pipe import Pipe
+import lazy_loader
 
-__all__ = ["Line", "Pipe"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

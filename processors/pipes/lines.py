@@ -13,11 +13,9 @@ from zlib import crc32
 
 import msgspec
 
-from ..declare.categories import AnyCategory
-from ..declare.record_readers import reader_of
-from ..declare.records import EventTime, Record, type_name
+from ..declare import AnyCategory, EventTime, Record, reader_of, type_name
 from ..errors import PenstockError
-from ..models.conversion import encode_model
+from ..models import encode_model
 from .program import MARK
 
 

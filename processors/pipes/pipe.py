@@ -15,14 +15,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, final
 
-from ..declare.categories import AnyCategory
-from ..declare.processor import ErrorAction
-from ..declare.stateless import BatchOutcomes, Stateless
+from ..declare import AnyCategory, BatchOutcomes, ErrorAction, Stateless
 from ..errors import DeclarationError, Deferred, Halted, UserCodeError
 from ..wording import counted
 from .line_batch import ATTEMPTS, LineBatch
 from .lines import InvalidLine, LineFormat, format_of
-from .program import Command, Program, ProgramFailed, ProgramSlow
+from .program import PipeProgram, ProgramCommand, ProgramFailed, ProgramSlow
 
 _LOG = logging.getLogger("penstock.pipe")
 
@@ -102,10 +100,10 @@ class Pipe(Stateless[Any, Any]):
         ]
 
     @cached_property
-    def _program(self) -> Program:
+    def _program(self) -> PipeProgram:
         usual = (0, 1) if Path(self.command[0]).name in FIND_NOTHING else (0,)
-        program = Program(
-            Command(
+        program = PipeProgram(
+            ProgramCommand(
                 self.command,
                 self.folder(),
                 self.acknowledges,

@@ -48,7 +48,7 @@ class ProgramSlow(PenstockError):
 
 
 @dataclass(frozen=True)
-class Command:
+class ProgramCommand:
     """How to run a program.
 
     Args:
@@ -109,14 +109,14 @@ class Command:
         return [*first[2:].decode(errors="replace").split(maxsplit=1), *self.words]
 
 
-class Program:
+class PipeProgram:
     """Runs groups of lines through a program. Starts it for the first group, and again after a failure. One thread.
 
     Args:
         command: how to run it.
     """
 
-    def __init__(self, command: Command) -> None:
+    def __init__(self, command: ProgramCommand) -> None:
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
         self._guard = Guard()

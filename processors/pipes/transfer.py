@@ -9,8 +9,7 @@ import subprocess
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-
-from typing_extensions import Self
+from typing import Self
 
 PIPE_BYTES = 2**20
 """The size of the pipes to and from a program, where the system allows it: fewer switches between two processes."""

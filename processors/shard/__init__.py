@@ -1,1 +1,5 @@
 """The shard engine, shared by the live worker, replay, the dashboard's dry run and batch jobs."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -8,16 +8,25 @@ from math import inf
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from ..declare.categories import AnyCategory, AnyEventBatch
-from ..declare.codecs import Decoded, Message, Undecodable
-from ..declare.event_times import TimeUnit
-from ..declare.keys import InvalidKey
-from ..declare.processor import ErrorPolicy, Processor
-from ..declare.tombstones import RowDeletion
+from ..declare import (
+    AnyCategory,
+    AnyEventBatch,
+    Decoded,
+    ErrorPolicy,
+    InvalidKey,
+    Message,
+    Processor,
+    RowDeletion,
+    RowUpdate,
+    TableJoin,
+    TimeUnit,
+    Undecodable,
+)
 from ..errors import PenstockError, UserCodeError
 from ..operators import StepResult
-from ..time.timestamp_validation import (
+from ..time import (
     FIRST_EVENTS,
+    Times,
     are_plausible,
     detect_wrong_unit,
     format_duration,
@@ -26,7 +35,6 @@ from ..time.timestamp_validation import (
     out_of_range,
     too_far_ahead,
 )
-from ..time.watermarks import Times
 
 
 class EventRejected(PenstockError):
@@ -86,7 +94,7 @@ def accept_batch(
         processor: its error policies decide.
         further: other rejected messages.
     """
-    rejected = [*(_undecodable(bad, processor) for bad in decoded.bad), *further]
+    rejected = [*(_undecodable(bad, category, processor) for bad in decoded.bad), *further]
     events = category.batch_of(decoded.events)
     if len(decoded.at) < len(arrived_ms):
         arrived_ms = arrived_ms[decoded.at]
@@ -122,14 +130,18 @@ def _have_plausible_times(events: AnyEventBatch, arrived_ms: Times, processor: P
 def with_deletions(
     decoded: Decoded, messages: Sequence[Message], category: AnyCategory, processor: Processor
 ) -> Decoded:
-    """Return a decoded batch with its deletions, for a processor that reads the category as a table.
+    """Return a decoded batch with its deletions and incomplete updates, for a processor that reads the category as a table.
 
     Messages without a value are deletions, and messages that a codec decodes as such.
     """
     if not decoded.bad or not processor.reads_tombstones(category):
         return decoded
-    deletions, bad = {}, []
+    deletions: dict[int, RowDeletion | RowUpdate] = {}
+    bad = []
     for message in decoded.bad:
+        if message.update is not None and isinstance(processor, TableJoin):
+            deletions[message.at] = message.update
+            continue
         try:
             key = deleted_key(message, messages[message.at], category)
         except InvalidKey as error:
@@ -205,7 +217,13 @@ def _up_to_stop(rejected: Sequence[RejectedEvent]) -> list[RejectedEvent]:
     return in_order[: stop + 1]
 
 
-def _undecodable(bad: Undecodable, processor: Processor) -> RejectedEvent:
+def _undecodable(bad: Undecodable, category: AnyCategory, processor: Processor) -> RejectedEvent:
+    if bad.clears_table and isinstance(processor, TableJoin) and category is processor.table:
+        remedy = (
+            f"The state of {type(processor).__name__} keeps these rows. Start it without them: `penstock reset APP:PROCESSOR --to TIME --state empty` with a "
+            "time after the truncation. Or let the connector skip truncations (`skipped.operations=t`)."
+        )
+        return RejectedEvent(bad.at, bad.reason, "skipped.operations=t", stops=True)._replace(remedy=remedy)
     attribute, policy = (
         ("on_missing_event_time", processor.on_missing_event_time)
         if bad.untimed

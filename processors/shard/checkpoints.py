@@ -13,10 +13,7 @@ import secrets
 from enum import Enum
 from typing import NamedTuple
 
-from ..declare.aggregator import Aggregator
-from ..declare.processor import Processor
-from ..declare.semantics import Semantics
-from ..declare.stores import RemoteStore
+from ..declare import Aggregator, Processor, RemoteStore, Semantics
 
 
 class Step(Enum):

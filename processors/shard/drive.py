@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..declare.processor import CheckpointInterval
+from ..declare import CheckpointInterval
 from ..errors import Deferred, Halted
-from ..keyed_state.changes import Changes
+from ..keyed_state import Changes
 from ..operators import StepResult
+from ..time import FOREVER_MS
 from .batches import RejectedEvent
 from .idle_inputs import IdleInputs
 from .position import Offsets
@@ -147,7 +148,7 @@ class ShardDriver:
     def pass_time(self, now_ms: int) -> Driven:
         """Produce the outputs that are due by the wall clock, upstream watermarks and idle inputs."""
         upstream = self._watermarks(self.shard.position)
-        outputs = self.shard.pass_time(upstream, self._idle.idle(now_ms), now_ms)
+        outputs = self.shard.pass_time(upstream, dict.fromkeys(self._idle.idle(now_ms), FOREVER_MS), now_ms)
         return Driven(now_ms, outputs, not self.is_live)
 
     def drain(self, now_ms: int) -> Driven:

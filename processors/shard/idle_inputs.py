@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..declare.processor import Processor
-from ..time.windows import MILLISECOND
+from ..declare import Processor
+from ..time import MILLISECOND
 
 
 class IdleInputs:

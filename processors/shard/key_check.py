@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..declare.categories import AnyCategory
-from ..declare.keys import InvalidKey, KeyCodec
-from ..declare.processor import Processor
+from ..declare import AnyCategory, InvalidKey, KeyCodec, Processor
 from ..errors import DeclarationError
 
 KNOWN_KEYS = 200_000
 """The number of checked keys of a bucket that are remembered."""
+LONGEST_KNOWN = 200
+"""The most characters of a remembered key. Longer ones are hashed again, as they would fill the memory."""
 
 
 class MisplacedKey(NamedTuple):
@@ -75,7 +75,7 @@ class KeyCheck:
         if _are_all_in(number, category, list(new)):
             if len(known) + len(new) > KNOWN_KEYS:
                 known.clear()
-            known.update(new)
+            known.update(key for key in new if len(key) <= LONGEST_KNOWN)
             return None
         return _first_misplaced(number, category, category.keys_of(events), known)
 

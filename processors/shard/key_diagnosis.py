@@ -12,12 +12,20 @@ from typing import Any
 
 import msgspec
 
-from ..declare.categories import AnyCategory
-from ..declare.composite_keys import CompositeJsonKeys, KeyPart
-from ..declare.keys import COMPOSITE_CODECS, AnyKeyCodec, InvalidKey, KeyCodec, MessageKeys
-from ..declare.partitioner import Partitioner, buckets_of
-from ..declare.processor import Processor
-from ..declare.records import fields_of
+from ..declare import (
+    COMPOSITE_CODECS,
+    AnyCategory,
+    AnyKeyCodec,
+    CompositeJsonKeys,
+    InvalidKey,
+    KeyCodec,
+    KeyPart,
+    MessageKeys,
+    Partitioner,
+    Processor,
+    buckets_of,
+    fields_of,
+)
 from .batches import RejectedEvent
 from .key_check import MisplacedKey
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from ..keyed_state.changes import Changes, MergeChanges, StateReader
+from ..keyed_state import Changes, MergeChanges, StateReader
 
 
 class Overlay:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..declare.processor import Processor
-from ..declare.semantics import Semantics
+from ..declare import Processor, Semantics
 from ..errors import PenstockError
-from ..time.saved_times import NO_TIMES, SavedTimes
+from ..time import NO_TIMES, SavedTimes
 from .position import Offsets, StatePosition
 
 

@@ -8,19 +8,14 @@ drain --> outputs; changes go to the overlay --snapshot--> checkpoint --complete
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from ..declare.categories import AnyCategory
-from ..declare.codecs import Headers
-from ..declare.processor import ErrorPolicy, Processor
-from ..declare.semantics import Semantics
-from ..keyed_state.changes import Changes, StateReader
+from ..declare import AnyCategory, ErrorPolicy, MessageHeaders, Processor, Semantics
+from ..keyed_state import Changes, StateReader
 from ..operators import Operator, StepResult, merge_of, open_operator
-from ..time.in_flight import InFlight
-from ..time.saved_times import NO_TIMES, SavedTimes
-from ..time.shard_time import CommittedTimes, ShardTime
+from ..time import NO_TIMES, CommittedTimes, InFlight, SavedTimes, ShardTime
 from .batches import AcceptedBatch, RejectedEvent, rejected_events
 from .checkpoints import next_id
 from .overlay import Overlay
@@ -46,7 +41,7 @@ class HeldOutput(NamedTuple):
     key: bytes | None
     value: bytes | None
     bucket: int
-    headers: Headers | None
+    headers: MessageHeaders | None
 
 
 class HeldRow(NamedTuple):
@@ -61,7 +56,7 @@ class HeldRow(NamedTuple):
     row: Any
 
 
-class Span(NamedTuple):
+class MessageSpan(NamedTuple):
     """Consecutive messages of a batch, by index; `state_only` where their outputs are on the bus already."""
 
     begin: int
@@ -165,14 +160,14 @@ class Shard(Generic[S]):
         names = (category.name for category in self.processor.inputs())
         return {name: max(self.saved_position.get(name, 0), self.state_only_until.get(name, 0)) for name in names}
 
-    def spans(self, category: str, offsets: Sequence[int]) -> Iterator[Span]:
+    def spans(self, category: str, offsets: Sequence[int]) -> Iterator[MessageSpan]:
         """Split messages where their outputs begin to count, without messages that were read before."""
         begin = bisect_left(offsets, self.position.get(category, 0))
         border = max(begin, bisect_left(offsets, self.state_only_until.get(category, 0)))
         if border > begin:
-            yield Span(begin, border, state_only=not repeats_outputs(type(self.processor)))
+            yield MessageSpan(begin, border, state_only=not repeats_outputs(type(self.processor)))
         if border < len(offsets):
-            yield Span(border, len(offsets), state_only=False)
+            yield MessageSpan(border, len(offsets), state_only=False)
 
     def feed(self, category: AnyCategory, batch: AcceptedBatch) -> FedBatch:
         """Process a batch, up to the first event that stops the shard. The position stays; see `reach`.
@@ -193,12 +188,12 @@ class Shard(Generic[S]):
         if was_state_only and not self.catching_up:
             self.drain()
 
-    def pass_time(self, upstream: Mapping[str, int], idle: Collection[str], now_ms: int) -> list[Any]:
+    def pass_time(self, upstream: Mapping[str, int], idle: Mapping[str, int], now_ms: int) -> list[Any]:
         """Return the outputs that are due.
 
         Args:
             upstream: the upstream watermark of each input that has one.
-            idle: the inputs that hold no watermark back.
+            idle: the idle inputs; see `ShardTime.advance`.
             now_ms: the time of day (milliseconds since 1970, UTC).
         """
         return [*self.operator.advance(upstream, idle).outputs, *self.operator.tick(now_ms).outputs]

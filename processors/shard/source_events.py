@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..declare.categories import AnyCategory
+from ..declare import AnyCategory
 from .batches import AcceptedBatch, RejectedEvent
 
 

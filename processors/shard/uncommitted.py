@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
-from ..declare.processor import CheckpointInterval
+from ..declare import CheckpointInterval
 
 MAX_DELAY_S = 1.0
 """How long a checkpoint waits for the end of the previous one before the worker stops reading for it."""
@@ -34,18 +35,23 @@ class Uncommitted:
         self.add(earlier.events, earlier.size_bytes)
         self.since_s = earlier.since_s
 
-    def due(self, every: CheckpointInterval, now_s: float) -> bool:
-        """Return whether a checkpoint is due; never without work."""
-        return self.events > 0 and (
-            self.events >= every.events
+    def due(self, every: CheckpointInterval, now_s: float, most_events: float = inf) -> bool:
+        """Return whether a checkpoint is due; never without work.
+
+        Args:
+            every: its limits.
+            now_s: the time, on the clock of `since_s`.
+            most_events: a further limit of its events.
+        """
+        return self.events > 0 and self._exceeds(every, now_s, most_events)
+
+    def overdue(self, every: CheckpointInterval, now_s: float, most_events: float = inf) -> bool:
+        """Return whether the work exceeds a limit of events or bytes, or the checkpoint is late by `MAX_DELAY_S`."""
+        return self._exceeds(every, now_s - MAX_DELAY_S, most_events)
+
+    def _exceeds(self, every: CheckpointInterval, now_s: float, most_events: float) -> bool:
+        return (
+            self.events >= min(every.events, most_events)
             or self.size_bytes >= every.size_bytes
             or now_s - self.since_s >= every.time.total_seconds()
-        )
-
-    def overdue(self, every: CheckpointInterval, now_s: float) -> bool:
-        """Return whether the work exceeds a limit of events or bytes, or the checkpoint is late by `MAX_DELAY_S`."""
-        return (
-            self.events >= every.events
-            or self.size_bytes >= every.size_bytes
-            or now_s - self.since_s >= every.time.total_seconds() + MAX_DELAY_S
         )

@@ -13,13 +13,27 @@ from typing import Any
 import msgspec
 from sqlglot import exp
 
-from ..monoids import Count, Distinct, First, Last, Max, Mean, Min, Monoid, Quantiles, Sum, TopKeys, Variance
-from ..monoids.nesting import DistinctValues, OfValues
+from ..monoids import (
+    Count,
+    Distinct,
+    DistinctValues,
+    Earliest,
+    Latest,
+    Max,
+    Mean,
+    Min,
+    Monoid,
+    OfValues,
+    Quantiles,
+    Sum,
+    TopKeys,
+    Variance,
+)
 from ..validation import did_you_mean
-from .columns import computed, constant_column, is_counted, only_where
-from .decimals import ChosenDecimal, DecimalMean, DecimalSum
+from .columns import computed, constant_column, is_counted, only_where, pair_of
+from .decimals import ChosenDecimal, DecimalByTime, DecimalMean, DecimalSum
 from .expression_compiler import Compiled
-from .expressions import Program
+from .expressions import StatementProgram
 from .python_calls import DEFINITION, Definition, PythonAggregate
 from .types import SqlType
 
@@ -37,6 +51,7 @@ class Aggregate:
         type: the type of its value.
         nullable: whether its value can be NULL.
         grows: whether its partial grows with the number of distinct values, so that it needs a window.
+        is_by_time: whether its monoid observes pairs of the event time and the observation.
     """
 
     monoid: Monoid[Any]
@@ -45,6 +60,24 @@ class Aggregate:
     type: SqlType
     nullable: bool
     grows: bool = False
+    is_by_time: bool = False
+
+    def observed(self, program: StatementProgram, observation: Compiled, time: Compiled) -> Compiled:
+        """Return the code of what its monoid observes.
+
+        Args:
+            program: compiled the observation.
+            observation: the observation of a row.
+            time: the event time of the row.
+        """
+        if not self.is_by_time:
+            return observation
+        stored = program.strict(STORED[time.type][0], [time], _AS_NUMBERS.get(time.type, time.type))
+        pair, name = f"({stored.code}, {observation.code})", program.temporary()
+        if observation.nullable:
+            pair = f"(None if ({name} := {observation.code}) is None else ({stored.code}, {name}))"
+        columns = computed(pair_of, [stored.columns, observation.columns])
+        return Compiled(pair, observation.type, observation.nullable, columns=columns)
 
     @property
     def combines_columns(self) -> bool:
@@ -53,7 +86,7 @@ class Aggregate:
         return type(monoid) is DistinctValues or (type(monoid) is OfValues and type(monoid.inner) in _COMBINED)
 
 
-_COMBINED = (Count, Sum, Mean, Min, Max, First, Last)
+_COMBINED = (Count, Sum, Mean, Min, Max, Earliest, Latest)
 
 
 STORED = {
@@ -139,10 +172,10 @@ class FirstInOrder(Monoid[list[Any]]):
 _SELECTIONS: dict[type[exp.Expr], type[Monoid[Any]]] = {
     exp.Min: Min,
     exp.Max: Max,
-    exp.First: First,
-    exp.Last: Last,
-    exp.FirstValue: First,
-    exp.LastValue: Last,
+    exp.First: Earliest,
+    exp.Last: Latest,
+    exp.FirstValue: Earliest,
+    exp.LastValue: Latest,
     exp.LogicalAnd: Min,
     exp.LogicalOr: Max,
 }
@@ -181,7 +214,7 @@ def is_aggregate(node: exp.Expr) -> bool:
     return isinstance(node, exp.AggFunc)
 
 
-def compile_aggregate(program: Program, node: exp.Expr) -> Aggregate:
+def compile_aggregate(program: StatementProgram, node: exp.Expr) -> Aggregate:
     """Return the aggregate of a call, perhaps with a FILTER.
 
     Raises:
@@ -224,7 +257,7 @@ def _is_count(call: exp.Expr) -> bool:
     return isinstance(call, (exp.Count, exp.ApproxDistinct))
 
 
-def _count(program: Program, call: exp.Count) -> Aggregate:
+def _count(program: StatementProgram, call: exp.Count) -> Aggregate:
     _expect_arguments(program, call, {"this", "big_int"})
     if isinstance(call.this, exp.Distinct):
         return _count_distinct(program, call.this)
@@ -243,7 +276,7 @@ def _count(program: Program, call: exp.Count) -> Aggregate:
     return Aggregate(OfValues(Count()), observation, "({0} or 0)", SqlType.BIGINT, nullable=False)
 
 
-def _count_distinct(program: Program, distinct: exp.Distinct) -> Aggregate:
+def _count_distinct(program: StatementProgram, distinct: exp.Distinct) -> Aggregate:
     if len(distinct.expressions) != 1:
         raise program.refused(
             distinct, "count(distinct …) counts the values of one expression.", "Join them: a || ' ' || b."
@@ -261,7 +294,7 @@ def _count_distinct(program: Program, distinct: exp.Distinct) -> Aggregate:
     return Aggregate(values, observation, "len({0} or ())", SqlType.BIGINT, nullable=False, grows=True)
 
 
-def _sum(program: Program, call: exp.Sum) -> Aggregate:
+def _sum(program: StatementProgram, call: exp.Sum) -> Aggregate:
     summed = _number(program, call)
     if summed.type is SqlType.NUMERIC:
         return Aggregate(OfValues(DecimalSum()), summed, "{0}", SqlType.NUMERIC, nullable=summed.nullable)
@@ -269,14 +302,14 @@ def _sum(program: Program, call: exp.Sum) -> Aggregate:
     return Aggregate(OfValues(Sum()), summed, f"({{0}} and {check}({{0}}))", summed.type, nullable=summed.nullable)
 
 
-def _mean(program: Program, call: exp.Avg) -> Aggregate:
+def _mean(program: StatementProgram, call: exp.Avg) -> Aggregate:
     averaged = _number(program, call)
     if averaged.type is SqlType.NUMERIC:
         return Aggregate(OfValues(DecimalMean()), averaged, "{0}", SqlType.NUMERIC, nullable=averaged.nullable)
     return Aggregate(OfValues(Mean()), averaged, "{0}", SqlType.DOUBLE, nullable=averaged.nullable)
 
 
-def _spread(program: Program, call: exp.Expr) -> Aggregate:
+def _spread(program: StatementProgram, call: exp.Expr) -> Aggregate:
     """Compile a variance or a standard deviation, of doubles."""
     _expect_arguments(program, call, {"this"})
     observed = program.expect(call.this, SqlType.DOUBLE)
@@ -286,7 +319,7 @@ def _spread(program: Program, call: exp.Expr) -> Aggregate:
     return Aggregate(variance, observed, result, SqlType.DOUBLE, nullable=observed.nullable or not is_of_population)
 
 
-def _number(program: Program, call: exp.Expr) -> Compiled:
+def _number(program: StatementProgram, call: exp.Expr) -> Compiled:
     """Return the argument of a sum or a mean."""
     _expect_arguments(program, call, {"this"})
     if isinstance(call.this, exp.Distinct):
@@ -301,7 +334,7 @@ def _number(program: Program, call: exp.Expr) -> Compiled:
     return argument
 
 
-def _selection(program: Program, call: exp.Expr) -> Aggregate:
+def _selection(program: StatementProgram, call: exp.Expr) -> Aggregate:
     """Compile min, max, first, last, bool_and or bool_or: one of the values."""
     _expect_arguments(program, call, {"this"})
     is_logical = isinstance(call, (exp.LogicalAnd, exp.LogicalOr))
@@ -311,12 +344,14 @@ def _selection(program: Program, call: exp.Expr) -> Aggregate:
     store, load = STORED[chosen.type]
     observation = program.strict(store, [chosen], _AS_NUMBERS.get(chosen.type, chosen.type))
     value = f"(None if {{0}} is None else {load})"
-    chosen_one = _SELECTIONS[type(call)]()
-    monoid = OfValues(ChosenDecimal(chosen_one) if chosen.type is SqlType.NUMERIC else chosen_one)
-    return Aggregate(monoid, observation, value, chosen.type, nullable=chosen.nullable)
+    monoid = _SELECTIONS[type(call)]()
+    is_by_time = isinstance(monoid, (Earliest, Latest))
+    if chosen.type is SqlType.NUMERIC:
+        monoid = DecimalByTime(monoid) if is_by_time else ChosenDecimal(monoid)
+    return Aggregate(OfValues(monoid), observation, value, chosen.type, chosen.nullable, is_by_time=is_by_time)
 
 
-def _distinct(program: Program, call: exp.ApproxDistinct) -> Aggregate:
+def _distinct(program: StatementProgram, call: exp.ApproxDistinct) -> Aggregate:
     _expect_arguments(program, call, {"this"})
     counted = program.compile(call.this)
     if counted.type not in STORED:
@@ -327,7 +362,7 @@ def _distinct(program: Program, call: exp.ApproxDistinct) -> Aggregate:
     )
 
 
-def _quantile(program: Program, call: exp.ApproxQuantile) -> Aggregate:
+def _quantile(program: StatementProgram, call: exp.ApproxQuantile) -> Aggregate:
     _expect_arguments(program, call, {"this", "quantile"})
     rank = program.compile(call.args["quantile"])
     if not isinstance(rank.literal, (int, float)) or not 0 <= rank.literal <= 1:
@@ -339,7 +374,7 @@ def _quantile(program: Program, call: exp.ApproxQuantile) -> Aggregate:
     )
 
 
-def _ranked(program: Program, call: Ranked) -> Aggregate:
+def _ranked(program: StatementProgram, call: Ranked) -> Aggregate:
     parts = []
     for node in call.this.expressions:
         item = program.compile(node)
@@ -364,7 +399,7 @@ def _ranked(program: Program, call: Ranked) -> Aggregate:
     )
 
 
-def _first_rows(program: Program, call: FirstRows) -> Aggregate:
+def _first_rows(program: StatementProgram, call: FirstRows) -> Aggregate:
     """Compile the first rows. Each key is a pair, whose first number puts NULL first or last."""
     keys = []
     for ordered in call.expressions:
@@ -380,13 +415,13 @@ def _first_rows(program: Program, call: FirstRows) -> Aggregate:
     return Aggregate(
         FirstInOrder(int(call.args["most"].this), descending),
         Compiled(f"[[{', '.join(keys)}], {encode}(event)]", SqlType.TEXT),
-        "('[' + ','.join({0}) + ']')",
+        "rows_text({0})",
         SqlType.TEXT,
         nullable=False,
     )
 
 
-def _python_aggregate(program: Program, call: PythonAggregate) -> Aggregate:
+def _python_aggregate(program: StatementProgram, call: PythonAggregate) -> Aggregate:
     definition: Definition = call.meta[DEFINITION]
     if len(call.expressions) != 1:
         raise program.refused(call, f"{definition.name} has one argument, and {len(call.expressions)} are given.")
@@ -397,7 +432,7 @@ def _python_aggregate(program: Program, call: PythonAggregate) -> Aggregate:
     )
 
 
-def _expect_arguments(program: Program, call: exp.Expr, used: set[str]) -> None:
+def _expect_arguments(program: StatementProgram, call: exp.Expr, used: set[str]) -> None:
     for name, value in call.args.items():
         if value not in (None, False, []) and name not in used:
             written = (
@@ -407,7 +442,7 @@ def _expect_arguments(program: Program, call: exp.Expr, used: set[str]) -> None:
             raise program.refused(call, f"The aggregate {written.lower()} {what}.")
 
 
-_HANDLERS: dict[type[exp.Expr], Callable[[Program, Any], Aggregate]] = {
+_HANDLERS: dict[type[exp.Expr], Callable[[StatementProgram, Any], Aggregate]] = {
     exp.Count: _count,
     exp.Sum: _sum,
     exp.Avg: _mean,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import namedtuple
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, reduce
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -70,6 +70,22 @@ def computed(kernel: Kernel, operands: Iterable[Columns | None]) -> Columns | No
     found = list(operands)
     columns = [operand for operand in found if operand is not None]
     return None if len(columns) < len(found) else lambda batch: kernel(*(column(batch) for column in columns))
+
+
+def computed_once(columns: Columns | None) -> Columns | None:
+    """Return the same values, computed once for a batch, however many operations need them."""
+    if columns is None:
+        return None
+    kept: list[tuple[pa.RecordBatch | None, Any]] = [(None, None)]
+
+    def once(batch: pa.RecordBatch) -> Any:
+        known, result = kept[0]
+        if known is not batch:
+            result = columns(batch)
+            kept[0] = batch, result
+        return result
+
+    return once
 
 
 def row_by_row(
@@ -142,6 +158,15 @@ def tuples_of(columns: Sequence[Columns]) -> Columns:
     return of_arrays
 
 
+def pair_of(left: Any, right: Any) -> Any:
+    """Return the pairs of two columns; NULL where the right one is."""
+    count = max(len(each) for each in (left, right) if not isinstance(each, _arrow().Scalar))
+    values = as_array(right, count)
+    return _arrow().StructArray.from_arrays(
+        [as_array(left, count), values], ["0", "1"], mask=_called("is_null", values)
+    )
+
+
 def observed(events: pa.RecordBatch, condition: Columns | None, observation: Columns) -> pa.Array[Any]:
     """Return the observation of each row, and null for the rows for which a condition does not hold."""
     rows, mask = events, None
@@ -192,16 +217,30 @@ def _function(name: str) -> Kernel:
     return lambda *operands: _called(name, *operands)
 
 
-def _finite(name: str) -> Kernel:
-    """Return the kernel of an operation on doubles that must not overflow."""
+def _in_range(name: str) -> Kernel:
+    """Return the kernel of an operation on doubles: of finite ones, it must not overflow."""
 
-    def compute(*operands: Any) -> Any:
-        result = _called(name, *operands)
-        if _called("any", _called("is_inf", result)).as_py():
-            raise SqlDataError("value out of range: overflow")
+    def compute(left: Any, right: Any) -> Any:
+        result = _called(name, left, right)
+        infinite = _called("or", _called("is_inf", left), _called("is_inf", right))
+        _expect_no("overflow", _called("and_not", _called("is_inf", result), infinite))
         return result
 
     return compute
+
+
+def _expect_no(problem: str, rows: Any) -> None:
+    """Raise SqlDataError if the result of a row is out of range."""
+    if _called("any", rows).as_py():
+        raise SqlDataError(f"value out of range: {problem}")
+
+
+def _product(left: Any, right: Any) -> Any:
+    """Return the product of doubles. It is zero only if a factor is."""
+    result = _in_range("multiply")(left, right)
+    zero = _called("or", _called("equal", left, 0.0), _called("equal", right, 0.0))
+    _expect_no("underflow", _called("and_not", _called("equal", result, 0.0), zero))
+    return result
 
 
 def _cast(kind: SqlType) -> Kernel:
@@ -217,18 +256,40 @@ def _remainder(left: Any, right: Any) -> Any:
     return _called("subtract_checked", left, whole)
 
 
+def _quotient(left: Any, right: Any) -> Any:
+    """Return the quotient of doubles. NaN stays NaN, also divided by zero, which is an error for other values; infinities stay infinite.
+
+    It is zero only if the dividend is, or the divisor is infinite.
+    """
+    is_nan_by_zero = _called("and", _called("is_nan", left), _called("equal", right, 0.0))
+    divisor = _called("if_else", is_nan_by_zero, 1.0, right)
+    result = _called("divide_checked", left, divisor)
+    _expect_no("overflow", _called("and_not", _called("is_inf", result), _called("is_inf", left)))
+    zero = _called("or", _called("equal", left, 0.0), _called("is_inf", right))
+    _expect_no("underflow", _called("and_not", _called("equal", result, 0.0), zero))
+    return result
+
+
 def _with(name: str, value: Any) -> Kernel:
     """Return the kernel of an operation with a constant as its second operand."""
     return lambda operand: _called(name, operand, value)
 
 
-def _joined(left: Any, right: Any) -> Any:
-    return _called("binary_join_element_wise", left, right, "")
+def joined_texts(*texts: Any) -> Any:
+    """Return texts one after the other; NULL if one of them is."""
+    return _called("binary_join_element_wise", *texts, "")
 
 
-def chosen(condition: Any, result: Any, otherwise: Any) -> Any:
-    """Return the result where a condition holds, and the other one where it does not or is NULL."""
-    return _called("if_else", _called("coalesce", condition, False), result, otherwise)
+def chosen(*operands: Any) -> Any:
+    """Return the first result whose condition holds, and the last operand where none does: one is false or NULL.
+
+    Args:
+        operands: a condition, its result, the next condition, and so on; then the other result.
+    """
+    *pairs, result = operands
+    for at in range(len(pairs) - 2, -1, -2):
+        result = _called("if_else", _called("coalesce", pairs[at], False), pairs[at + 1], result)
+    return result
 
 
 def is_value(wanted: bool, *, negated: bool) -> Kernel:
@@ -307,7 +368,10 @@ _LIKE = {
     (True, False): "ends_with",
     (True, True): "match_substring",
 }
-CONNECTIVES = {"and": _function("and_kleene"), "or": _function("or_kleene")}
+CONNECTIVES = {
+    word: lambda *operands, name=f"{word}_kleene": reduce(lambda left, right: _called(name, left, right), operands)
+    for word in ("and", "or")
+}
 FIRST_VALUE = _function("coalesce")
 KERNELS: Mapping[str, Kernel] = {
     "{0}": lambda operand: operand,
@@ -318,10 +382,10 @@ KERNELS: Mapping[str, Kernel] = {
     "remainder_bigint({0}, {1})": _remainder,
     "bigint(-{0})": _function("negate_checked"),
     "bigint(abs({0}))": _function("abs_checked"),
-    "double({0} + {1})": _finite("add"),
-    "double({0} - {1})": _finite("subtract"),
-    "double({0} * {1})": _finite("multiply"),
-    "divide_double({0}, {1})": _finite("divide_checked"),
+    "add_double({0}, {1})": _in_range("add"),
+    "subtract_double({0}, {1})": _in_range("subtract"),
+    "multiply_double({0}, {1})": _product,
+    "divide_double({0}, {1})": _quotient,
     "(-{0})": _function("negate"),
     "abs({0})": _function("abs"),
     "({0} + 0.0)": _with("add", 0.0),
@@ -342,7 +406,7 @@ KERNELS: Mapping[str, Kernel] = {
     "float({0})": _cast(SqlType.DOUBLE),
     "int({0})": _cast(SqlType.BIGINT),
     "str({0})": _cast(SqlType.TEXT),
-    "({0} + {1})": _joined,
+    "({0} + {1})": joined_texts,
     "len({0})": _function("utf8_length"),
 }
 """The kernels of operations, by their code. NaN and the signs of zeros are as in Python."""

@@ -15,16 +15,17 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from ..declare.processor import Processor
-from ..declare.semantics import Semantics
+from ..declare import ErrorPolicy, Processor, Semantics
 from ..errors import AppFileError
+from ..validation import did_you_mean
+from .cursor import too_deep
 from .distinct import distinct, is_distinct
 from .errors import SqlText
 from .expression_compiler import Compiled, position_of
-from .expressions import Program
+from .expressions import StatementProgram
 from .first_rows import RowOrder, first_rows
 from .functions import LoadMember, defined_function, with_functions
-from .grouping import Group, grouped
+from .grouping import QueryGroups, grouped
 from .inner_queries import branches, inner_queries, typed_nulls, united, within
 from .join_chains import move_first_join
 from .join_conditions import Side
@@ -46,6 +47,7 @@ from .statements import (
     Statement,
     parse_statements,
 )
+from .updates import expect_events, updates_of
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,10 @@ def compile_app(text: SqlText, module: str, load: LoadMember | None = None) -> S
     """
     compiler = _Compiler(text, module, load or _no_functions)
     for statement in parse_statements(text):
-        compiler.add(statement)
+        try:
+            compiler.add(statement)
+        except RecursionError as error:
+            raise too_deep(text, statement.position) from error
     return SqlApp(
         compiler.name,
         compiler.relations,
@@ -141,7 +146,9 @@ class _Compiler:
         with_functions(statement.query, self._functions)
         first = len(self.processors)
         result = self._result(statement, self.relations)
+        on_error = _error_policy(self._text, statement)
         for processor in self.processors[first:]:
+            processor.on_error = on_error
             if result.category not in processor.outputs():
                 # An internal category: a row that a crash repeats would count twice in the results.
                 processor.output_semantics = Semantics.EXACTLY_ONCE
@@ -165,6 +172,14 @@ class _Compiler:
             self._query(replace(statement, query=branch), named, number)
             for number, branch in enumerate(branches(self._text, statement.query), 1)
         ]
+        single = queries[0]
+        if len(queries) == 1 and (
+            order is not None
+            or single.is_grouped
+            or is_distinct(single.select)
+            or any(is_topk(node) for _, node in single.columns)
+        ):
+            expect_events(single)
         if order is not None:
             processors, output = first_rows(queries[0], order)
         elif len(queries) == 1 and any(is_topk(node) for _, node in queries[0].columns):
@@ -173,7 +188,7 @@ class _Compiler:
             processors, output = distinct(queries[0])
         elif len(queries) == 1 and queries[0].is_grouped:
             processors, output = grouped(queries[0])
-            if could_have_phases(queries[0], Group.of(queries[0]), processors[-1]):
+            if could_have_phases(queries[0], QueryGroups.of(queries[0]), processors[-1]):
                 self.spreadable.add(processors[-1].name)
         else:
             processors, output = _filtered(queries)
@@ -229,24 +244,42 @@ class _Compiler:
         return statement, relations
 
 
+def _error_policy(text: SqlText, statement: CreateTable) -> ErrorPolicy:
+    """Return what the processors of a table do with an event for which an expression has no value."""
+    setting = statement.settings.get("on_error")
+    if setting is None:
+        return ErrorPolicy.STOP
+    policies = {policy.name.lower(): policy for policy in ErrorPolicy}
+    policy = policies.get(str(setting.value))
+    if policy is None:
+        raise text.refusal(
+            setting.position,
+            f"on_error = {setting.value!r} is not supported.",
+            f"Write {' or '.join(map(repr, policies))}.{did_you_mean(str(setting.value), policies)}",
+        )
+    return policy
+
+
 def _filtered(queries: Sequence[Query]) -> tuple[list[type[Processor]], Relation]:
     """Return the processors of queries without aggregates, one for each branch of a UNION ALL, and the table of their results."""
     first = queries[0]
     for query in queries:
         _expect_no_window(query)
-    programs = [Program(query.text, query.source) for query in queries]
+    programs = [StatementProgram(query.text, query.source) for query in queries]
     compiled: list[Sequence[Compiled]] = [
         [program.compile(node) for _, node in query.columns] for query, program in zip(queries, programs, strict=True)
     ]
     compiled = [typed_nulls(program, each, compiled[0]) for program, each in zip(programs, compiled, strict=True)]
     columns = united(queries, compiled)
+    updates = updates_of(queries)
     kept = {node.name: name for name, node in reversed(first.columns) if isinstance(node, exp.Column)}
     key = None if first.source.key is None else kept.get(first.source.key)
     if len(queries) > 1 and key is not None and columns[key].nullable:
         key = None
     output = first.output(columns, kept.get(first.source.time), key)
     at = list(columns).index(output.category.times.field or "")
-    output = replace(output, has_watermarks=output.has_watermarks and all(query.keeps_time(at) for query in queries))
+    has_watermarks = output.has_watermarks and all(query.keeps_time(at) for query in queries)
+    output = replace(output, has_watermarks=has_watermarks, updates=output.updates or updates)
     before = [processor for query in queries for processor in query.before]
     processors = [
         _branch(query, program, output, dict(zip(columns, values, strict=True)), number)
@@ -274,7 +307,7 @@ def _expect_no_window(query: Query) -> None:
 
 
 def _branch(
-    query: Query, program: Program, output: Relation, columns: Mapping[str, Compiled], number: int
+    query: Query, program: StatementProgram, output: Relation, columns: Mapping[str, Compiled], number: int
 ) -> type[Processor]:
     """Return the processor of a query without aggregates, or of a branch of a UNION ALL, whose first has the number 1."""
     name = output.name if number == 1 else f"{output.name}_{number}"

@@ -10,12 +10,12 @@ from typing import Any, get_type_hints
 import msgspec
 from sqlglot import exp
 
-from ..models.conversion import described
-from ..monoids.equality import to_json_value
+from ..models import described
+from ..monoids import to_json_value
 from .cursor import parsed_sql, statements_of
 from .errors import SqlDataError, SqlRefused, SqlText
 from .expression_compiler import Compiled
-from .expressions import Program
+from .expressions import StatementProgram
 from .types import SqlType, type_of_annotation
 
 
@@ -35,7 +35,7 @@ def compile_condition(option: str, text: str, kind: Any, whole: str) -> Callable
     """
     source = SqlText(option, text)
     columns: dict[str, Compiled] = {}
-    program = Program(source, _Fields(columns))
+    program = StatementProgram(source, _Fields(columns))
     columns |= _columns(kind, whole, program.constant(_as_json))
     statements = list(statements_of(source))
     if len(statements) != 1:
@@ -145,7 +145,7 @@ class JsonCondition:
         }
         if any(kind is not NoneType and kind not in _JSON_TYPES for kind in types):
             raise self._text.refusal(0, "A field is an object or a list.")
-        program = Program(self._text, _JsonFields(columns))
+        program = StatementProgram(self._text, _JsonFields(columns))
         compiled = program.expect(self._parsed, SqlType.BOOLEAN)
         return program.function("condition", "event", [f"return ({compiled.code}) is True"])
 

@@ -12,6 +12,7 @@ from sqlglot.errors import TokenError
 from sqlglot.parsers.postgres import PostgresParser
 from sqlglot.tokenizer_core import Token, TokenType
 
+from ..validation import did_you_mean
 from .errors import SqlRefused, SqlText
 
 
@@ -162,23 +163,47 @@ def parsed_sql(text: SqlText, tokens: list[Token], start: int) -> exp.Expr:
     Raises:
         SqlRefused: they are not valid SQL.
     """
+    _expect_shallow(text, tokens)
+    tokens = [_with_signs(text, token, before) for before, token in zip([None, *tokens], tokens, strict=False)]
     renamed = [_as_name(token, following) for token, following in zip(tokens, [*tokens[1:], None], strict=True)]
     try:
         [parsed] = _DIALECT.parser().parse(renamed, text.text)
     except ParseError as error:
-        details = error.errors[0] if error.errors else {}
-        line, column = details.get("line") or 1, details.get("col") or 1
-        offset = (
-            sum(len(each) + 1 for each in text.text.split("\n")[: line - 1])
-            + column
-            - len(details.get("highlight") or " ")
-        )
-        raise text.refusal(max(offset, start), f"{_problem(str(details.get('description') or ''))}.") from error
+        raise _refusal(text, renamed, error) from error
+    except RecursionError as error:  # such as NOT a thousand times
+        raise too_deep(text, start) from error
+    except ValueError as error:  # such as an empty name of a unit
+        raise text.refusal(
+            start, "This statement is not valid SQL: a name or a text in it is not valid here."
+        ) from error
     if parsed is None or isinstance(parsed, exp.Command):
         raise text.refusal(start, "This statement is not supported.")
     for function in list(parsed.find_all(exp.Lambda)):
         _replace_by_json(function)
     return parsed
+
+
+_DEEPEST = 30
+"""The most levels of parentheses and CASE, one in the other."""
+
+
+def _expect_shallow(text: SqlText, tokens: list[Token]) -> None:
+    """Raise SqlRefused for parentheses that are nested more deeply than the parser can follow."""
+    depth = 0
+    for token in tokens:
+        depth += token.token_type in (TokenType.L_PAREN, TokenType.CASE)
+        depth -= token.token_type in (TokenType.R_PAREN, TokenType.END)
+        if depth > _DEEPEST:
+            raise too_deep(text, token.start)
+
+
+def too_deep(text: SqlText, place: int) -> SqlRefused:
+    """Return the error of an expression with too many others in it, one in the other."""
+    return text.refusal(
+        place,
+        f"Expressions are nested too deeply here: at most {_DEEPEST} levels of parentheses and CASE are supported.",
+        "Compute a part in an inner query: WITH name AS (SELECT … AS part FROM …). A list of conditions needs no parentheses around each pair.",
+    )
 
 
 def _replace_by_json(function: exp.Lambda) -> None:
@@ -202,11 +227,60 @@ def _path_of(step: exp.Literal) -> exp.JSONPath:
     return exp.JSONPath(expressions=[exp.JSONPathRoot(), name])
 
 
-def _problem(description: str) -> str:
-    """Return what sqlglot found, without the names of its classes."""
+_CLAUSES = ("SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT")
+_EXPECTED = re.compile(r"Expect(?:ing|ed) (?P<what>\S+)(?: or comma)?(?: after (?P<after>\w+))?")
+_TOO_MANY = re.compile(
+    r"The number of provided arguments \((\d+)\) is greater than the maximum number of supported arguments \((\d+)\)"
+)
+
+
+def _refusal(text: SqlText, tokens: Sequence[Token], error: ParseError) -> SqlRefused:
+    """Return what is wrong, in words of SQL: those of sqlglot name its classes."""
+    details = error.errors[0] if error.errors else {}
+    description = str(details.get("description") or "")
+    at = next(
+        (at for at, token in enumerate(tokens) if (token.line, token.col) == (details.get("line"), details.get("col"))),
+        0,
+    )
+    before, found = tokens[max(at - 1, 0)], tokens[at]
+    is_last = at == len(tokens) - 1
+    place, nearby = (found.end + 1, f"after `{found.text}`") if is_last else (found.start, f"before `{found.text}`")
+    if many := _TOO_MANY.match(description):
+        return text.refusal(found.start, f"The function has {many[1]} arguments here, and takes {many[2]} at most.")
+    if expected := _EXPECTED.match(description):
+        what, of = expected["what"], expected["after"]
+        missing = f"A {what.lower()}" if what.lower() in ("table", "type") else f"`{what}`"
+        return text.refusal(
+            place, f"{missing} of {of} is missing at `{found.text}`." if of else f"{missing} is missing {nearby}."
+        )
     if "<" in description or not description:
-        return "Something is missing here, or this is not valid SQL"
-    return description.rstrip(".")
+        return text.refusal(place, f"An expression, such as a column, is missing {nearby}.")
+    if before.text.upper() in ("GROUP", "ORDER"):
+        return text.refusal(before.end + 1, f"`BY` is missing after `{before.text}`.")
+    words = [clause.split()[0] for clause in _CLAUSES]
+    misspelled = "" if before.text.upper() in words else did_you_mean(before.text, words)
+    return text.refusal(
+        found.start,
+        f"`{found.text}` does not fit here, after `{before.text}`.{misspelled}",
+        f"A comma, an operator or a keyword may be missing before it. The clauses are {', '.join(_CLAUSES)}, in this order.",
+    )
+
+
+def _with_signs(text: SqlText, token: Token, before: Token | None) -> Token:
+    """Return the text of an interval in the form whose signs and fractions the parser keeps: `- .5 hours` is `-0.5 hours`.
+
+    Raises:
+        SqlRefused: the parser would ignore a part of it.
+    """
+    if before is None or before.token_type is not TokenType.INTERVAL or token.token_type is not TokenType.STRING:
+        return token
+    plain = re.sub(r"([-+])\s+(?=[\d.])", r"\1", token.text)
+    plain = re.sub(r"(?<!\d)\.(?=\d)", "0.", plain).replace("+", " ")
+    if re.fullmatch(r"\s*(-?\d+(\.\d+)?\s*[A-Za-z]*\s*)+", plain) is None:
+        raise text.refusal(
+            token.start, f"The interval {token.text!r} is not supported.", "Write numbers and units: '-5 minutes'."
+        )
+    return Token(TokenType.STRING, plain.strip(), token.line, token.col, token.start, token.end)
 
 
 def _as_name(token: Token, following: Token | None) -> Token:

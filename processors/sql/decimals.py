@@ -74,8 +74,8 @@ class DecimalMean(Monoid[tuple[Decimal, int]]):
         return Decimal(dumped[0]), dumped[1]
 
 
-class ChosenDecimal(Monoid[Decimal | None]):
-    """A monoid that chooses one of the observations, such as `Max`, over decimals.
+class _Choice(Monoid[Any]):
+    """A monoid that chooses one of the observations.
 
     Args:
         inner: the monoid.
@@ -88,14 +88,33 @@ class ChosenDecimal(Monoid[Decimal | None]):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.inner!r})"
 
-    def identity(self) -> Decimal | None:
+    def identity(self) -> Any:
         """Return None."""
-        return None
+        return self.inner.identity()
 
-    def combine(self, left: Decimal | None, right: Decimal | None) -> Decimal | None:
-        """Return the chosen one."""
-        chosen: Decimal | None = self.inner.combine(left, right)
-        return chosen
+    def combine(self, left: Any, right: Any) -> Any:
+        """Return the chosen observation."""
+        return self.inner.combine(left, right)
+
+
+class DecimalByTime(_Choice):
+    """A monoid that chooses one of pairs of a time and a decimal, such as `Latest`."""
+
+    def value(self, partial: Any) -> Any:
+        """Return the decimal of the chosen pair."""
+        return self.inner.value(partial)
+
+    def dump(self, value: Any) -> tuple[Any, str] | None:
+        """Return the time and the digits."""
+        return None if value is None else (value[0], str(value[1]))
+
+    def load(self, dumped: Any) -> tuple[Any, Decimal] | None:
+        """Return the pair."""
+        return None if dumped is None else (dumped[0], Decimal(dumped[1]))
+
+
+class ChosenDecimal(_Choice):
+    """A monoid that chooses one of the observations, such as `Max`, over decimals."""
 
     def dump(self, value: Decimal | None) -> str | None:
         """Return the digits."""

@@ -12,10 +12,9 @@ from dataclasses import replace
 import msgspec
 from sqlglot import exp
 
-from ..declare.processor import Processor
-from ..declare.stateful import Stateful
+from ..declare import Processor, Stateful
 from .expression_compiler import Compiled, position_of
-from .expressions import Program
+from .expressions import StatementProgram
 from .grouping import group_key, grouped
 from .phases import expect_one_phase
 from .queries import Query, constructor
@@ -52,13 +51,13 @@ def distinct(query: Query) -> tuple[list[type[Processor]], Relation]:
             "SELECT DISTINCT without a window writes each row when it occurs first.",
             "Remove EMIT and late, or write a window: FROM views [5 minutes].",
         )
-    program = Program(query.text, query.source)
+    program = StatementProgram(query.text, query.source)
     columns = {name: group_key(program, node, "SELECT DISTINCT") for name, node in query.columns}
     kept = {node.name: name for name, node in reversed(query.columns) if isinstance(node, exp.Column)}
     time = kept.get(query.source.time, query.source.time)
     with_time = _with_time(query, program, columns, time)
     internal, first = _keyed_rows(query, program, columns, with_time, time)
-    results = Program(query.text, internal)
+    results = StatementProgram(query.text, internal)
     compiled = {name: results.compile(exp.column(exp.to_identifier(name, quoted=True))) for name in with_time}
     output = query.output(compiled, time, None, list(columns))
     body = f"return True, () if state else ({constructor(results, output, compiled)},)"
@@ -82,7 +81,7 @@ def _expect_plain(query: Query) -> None:
         )
 
 
-def _with_time(query: Query, program: Program, columns: dict[str, Compiled], time: str) -> dict[str, Compiled]:
+def _with_time(query: Query, program: StatementProgram, columns: dict[str, Compiled], time: str) -> dict[str, Compiled]:
     """Return the columns of a row with its event time, which a query need not select."""
     if time in columns and not query.keeps_time(list(columns).index(time)):
         raise query.text.refusal(
@@ -94,7 +93,7 @@ def _with_time(query: Query, program: Program, columns: dict[str, Compiled], tim
 
 
 def _keyed_rows(
-    query: Query, program: Program, columns: dict[str, Compiled], with_time: dict[str, Compiled], time: str
+    query: Query, program: StatementProgram, columns: dict[str, Compiled], with_time: dict[str, Compiled], time: str
 ) -> tuple[Relation, type[Processor]]:
     """Return the internal category of rows under their own values, and the processor that writes it."""
     statement, key = query.statement, _ROW_KEY

@@ -24,7 +24,7 @@ from ..wording import counted
 from .compiler import SqlApp
 from .cursor import Cursor, keyword, parsed_sql, statements_of
 from .errors import SqlDataError, SqlText
-from .expressions import Program
+from .expressions import StatementProgram
 from .lookup_tables import LookupTable
 from .relations import Relation
 from .statements import interval_from
@@ -42,7 +42,7 @@ Table = TypeVar("Table", Relation, LookupTable)
 
 
 @dataclass(frozen=True)
-class Rows(Generic[Table]):
+class ExampleRows(Generic[Table]):
     """Rows of a table.
 
     Args:
@@ -62,14 +62,14 @@ class Rows(Generic[Table]):
 class Insert:
     """INSERT: the rows arrive as events."""
 
-    rows: Rows[Relation]
+    rows: ExampleRows[Relation]
 
 
 @dataclass(frozen=True)
 class InsertLookup:
     """INSERT: the rows are added to a lookup table, in place of its source."""
 
-    rows: Rows[LookupTable]
+    rows: ExampleRows[LookupTable]
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Advance:
 class Expect:
     """EXPECT: these rows were written since the last EXPECT of the table."""
 
-    rows: Rows[Relation]
+    rows: ExampleRows[Relation]
 
 
 Step = Insert | InsertLookup | Advance | Expect
@@ -151,7 +151,7 @@ def _insert(cursor: Cursor, app: SqlApp) -> Insert:
     return Insert(rows)
 
 
-def _complete_rows(cursor: Cursor, tables: Mapping[str, Table]) -> Rows[Table]:
+def _complete_rows(cursor: Cursor, tables: Mapping[str, Table]) -> ExampleRows[Table]:
     """Return rows with a value in each column that needs one."""
     position, rows = cursor.position, _rows(cursor, tables, _INSERT)
     for name, kind in rows.table.columns.items():
@@ -162,7 +162,7 @@ def _complete_rows(cursor: Cursor, tables: Mapping[str, Table]) -> Rows[Table]:
     return rows
 
 
-def _expected(cursor: Cursor, relations: Mapping[str, Relation]) -> Rows[Relation]:
+def _expected(cursor: Cursor, relations: Mapping[str, Relation]) -> ExampleRows[Relation]:
     if not cursor.at("NO", "ROWS"):
         return _rows(cursor, relations, _EXPECT)
     cursor.accepts("NO", "ROWS")
@@ -170,7 +170,7 @@ def _expected(cursor: Cursor, relations: Mapping[str, Relation]) -> Rows[Relatio
     line = cursor.line
     table = _table(cursor, relations, _NO_ROWS)
     cursor.end(_NO_ROWS)
-    return Rows(table, tuple(table.columns), (), line)
+    return ExampleRows(table, tuple(table.columns), (), line)
 
 
 def _table(cursor: Cursor, relations: Mapping[str, Table], example: str) -> Table:
@@ -184,7 +184,7 @@ def _table(cursor: Cursor, relations: Mapping[str, Table], example: str) -> Tabl
     return relations[name]
 
 
-def _rows(cursor: Cursor, relations: Mapping[str, Table], example: str) -> Rows[Table]:
+def _rows(cursor: Cursor, relations: Mapping[str, Table], example: str) -> ExampleRows[Table]:
     line = cursor.line
     table = _table(cursor, relations, example)
     columns = tuple(table.columns) if cursor.at("VALUES") else _columns(cursor, table, example)
@@ -193,7 +193,7 @@ def _rows(cursor: Cursor, relations: Mapping[str, Table], example: str) -> Rows[
     while cursor.accepts(","):
         values.append(_values(cursor, table, columns, example))
     cursor.end(example)
-    return Rows(table, columns, tuple(values), line)
+    return ExampleRows(table, columns, tuple(values), line)
 
 
 def _columns(cursor: Cursor, table: Relation | LookupTable, example: str) -> tuple[str, ...]:
@@ -225,7 +225,7 @@ def _values(cursor: Cursor, table: Relation | LookupTable, columns: Sequence[str
             position,
             f"This row has {counted(len(nodes), 'value')} for {counted(len(columns), 'column')}: {', '.join(columns)}.",
         )
-    program = Program(cursor.text, _NoColumns())
+    program = StatementProgram(cursor.text, _NoColumns())
     return tuple(
         _value(program, _placed(node, position), name, table.columns[name])
         for name, node in zip(columns, nodes, strict=True)
@@ -239,7 +239,7 @@ def _placed(node: exp.Expr, position: int) -> exp.Expr:
     return node
 
 
-def _value(program: Program, node: exp.Expr, column: str, kind: ColumnType) -> Any:
+def _value(program: StatementProgram, node: exp.Expr, column: str, kind: ColumnType) -> Any:
     named = node.find(exp.Column)
     if named is not None:
         raise program.refused(

@@ -8,6 +8,9 @@ does not use, is refused: nothing is ignored.
 
 from __future__ import annotations
 
+import ast
+import builtins
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -45,6 +48,27 @@ class Compiled:
     columns: Columns | None = None
 
 
+class ForeignCode(RuntimeError):
+    """Generated code contains a text or a private name. It may be a part of the file, which must never become code."""
+
+
+def _expect_own(code: ast.Module) -> ast.Module:
+    """Return generated code.
+
+    Raises:
+        ForeignCode: it contains a text, or a name that begins with an underscore.
+    """
+    for node in ast.walk(code):
+        match node:
+            case ast.Constant(value=str() | bytes() as found):
+                raise ForeignCode(f"Generated code contains the text {found!r}.")
+            case ast.JoinedStr():
+                raise ForeignCode("Generated code contains a formatted text.")
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.keyword(arg=str(name)) if name.startswith("_"):
+                raise ForeignCode(f"Generated code contains the name {name}.")
+    return code
+
+
 class Scope(Protocol):
     """The columns that an expression can name."""
 
@@ -80,12 +104,27 @@ class ExpressionCompiler:
             **{name: getattr(values, name) for name in _OPERATIONS},
         }
         self._temporaries = 0
+        self._compiled: dict[int, tuple[exp.Expr, Compiled]] = {}
 
     def compile(self, node: exp.Expr) -> Compiled:
-        """Return the code of an expression.
+        """Return the code of an expression. Each expression is compiled once, however often its type or code is needed.
 
         Raises:
             SqlRefused: it is not supported, or its types do not fit.
+        """
+        known = self._compiled.get(id(node))
+        if known is not None:
+            return known[1]
+        handler = self.handler_of(node)
+        compiled = self.in_columns(node, self._shallow(handler.compile(self, node)), is_lazy=handler.is_lazy)
+        self._compiled[id(node)] = node, compiled
+        return compiled
+
+    def handler_of(self, node: exp.Expr) -> Handler:
+        """Return the handler of an expression.
+
+        Raises:
+            SqlRefused: it is not supported.
         """
         handler = self.handlers.get(type(node))
         if handler is None:
@@ -94,7 +133,7 @@ class ExpressionCompiler:
         for name, value in node.args.items():
             if value not in (None, False, []) and name not in handler.arguments:
                 raise self.refused(node, f"{described(node)} does not support {name.replace('_', ' ')!r} here.")
-        return self.in_columns(node, handler.compile(self, node), is_lazy=handler.is_lazy)
+        return handler
 
     def _written(self, node: exp.Expr) -> str:
         """Return the name of a function as it is written, and the text of another expression."""
@@ -129,15 +168,39 @@ class ExpressionCompiler:
         Args:
             name: its name.
             parameters: its parameters, as code. Columns are fields of `event`.
-            body: its lines.
+            body: its lines. They contain no text of the file but names of fields: constants are in them by name.
+
+        Raises:
+            ForeignCode: the lines contain a text, or a name that no template has.
         """
         namespace = {"__name__": f"<{self.text.name}>", **self._globals}
         source = "\n    ".join([f"def {name}({parameters}):", *body])
         with catch_warnings():
             simplefilter("ignore", SyntaxWarning)  # such as for `1 is None`, the code of 1 IS NULL
-            exec(compile(source, f"<{self.text.name}>", "exec"), namespace)  # noqa: S102 - the code is our own
+            code = compile(_expect_own(ast.parse(source)), f"<{self.text.name}>", "exec")
+        exec(code, namespace)  # noqa: S102 - it consists of templates, numbers and names, as `_expect_own` has checked
         compiled: Callable[..., Any] = namespace[name]
         return compiled
+
+    def _shallow(self, compiled: Compiled) -> Compiled:
+        """Return the same code, in a function of its own if its parentheses are nested deeply: Python reads 200 levels at most."""
+        if not _is_deep(compiled.code):
+            return compiled
+        return replace(compiled, code=self.part([], compiled.code))
+
+    def part(self, lines: Sequence[str], code: str) -> str:
+        """Return the code that calls a new function.
+
+        Args:
+            lines: its lines before the last one.
+            code: what it returns.
+        """
+        body = [*lines, f"return {code}"]
+        names = [node for node in ast.walk(ast.parse("\n".join([*lines, code]))) if isinstance(node, ast.Name)]
+        own = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+        used = {node.id for node in names} - own - self._globals.keys() - vars(builtins).keys()
+        parameters = ", ".join(sorted(used))
+        return f"{self.constant(self.function('part', parameters, body))}({parameters})"
 
     def refused(self, node: exp.Expr, problem: str, advice: str = "") -> SqlRefused:
         """Return the error of an expression, at its place in the file."""
@@ -166,7 +229,7 @@ class ExpressionCompiler:
         """Return the code of an operation that is NULL if an argument is NULL.
 
         Args:
-            template: its code, with `{0}`, `{1}` … for the arguments.
+            template: its code, with `{0}`, `{1}` … for the arguments. Other code becomes an argument, so that its braces stay.
             arguments: its arguments.
             kind: the type of its value.
             nullable: whether it can be NULL for arguments that are not NULL.
@@ -231,21 +294,31 @@ class ExpressionCompiler:
             raise self.refused(node, "JSON values cannot be compared.", "Extract a text with ->> first.")
         return compiled
 
-    def compared(self, nodes: Sequence[exp.Expr], purpose: str) -> list[Compiled]:
+    def compared(
+        self, nodes: Sequence[exp.Expr], purpose: str | exp.Expr, compiled: Sequence[Compiled] | None = None
+    ) -> list[Compiled]:
         """Compile expressions that are compared with each other, and convert them to their common type.
+
+        Args:
+            nodes: the expressions.
+            purpose: what needs the common type, for messages.
+            compiled: their code, if another than the code of `compile`.
 
         Raises:
             SqlRefused: there is none, or they are JSON.
         """
-        return [self.comparable(node, each) for node, each in zip(nodes, self.together(nodes, purpose), strict=True)]
+        together = self.together(nodes, purpose, compiled)
+        return [self.comparable(node, each) for node, each in zip(nodes, together, strict=True)]
 
-    def together(self, nodes: Sequence[exp.Expr], purpose: str) -> list[Compiled]:
-        """Compile expressions and convert them to their common type.
+    def together(
+        self, nodes: Sequence[exp.Expr], purpose: str | exp.Expr, compiled: Sequence[Compiled] | None = None
+    ) -> list[Compiled]:
+        """Compile expressions and convert them to their common type; the arguments are those of `compared`.
 
         Raises:
             SqlRefused: there is none.
         """
-        compiled = [self.compile(node) for node in nodes]
+        compiled = [self.compile(node) for node in nodes] if compiled is None else compiled
         # A quoted literal has no type of its own: it takes the type of the others.
         typed = [each.type for each in compiled if not _is_quoted(each)]
         kind = common_type(typed) if typed else SqlType.TEXT
@@ -258,11 +331,57 @@ class ExpressionCompiler:
                 raise self.refused(node, f"{each.literal!r} is not a valid {kind.value}.")
             if value is None:
                 others = ", ".join(dict.fromkeys(other.type.value for other in compiled))
+                needing = purpose if isinstance(purpose, str) else described(purpose)
                 raise self.refused(
-                    node, f"{purpose} needs values of one type, and these are of types {others}.", "Add a cast."
+                    node, f"{needing} needs values of one type, and these are of types {others}.", "Add a cast."
                 )
             converted.append(value)
         return converted
+
+
+class Steps:
+    """The code of a long chain of operations: a few at a time become a statement, so that no code is nested deeply."""
+
+    def __init__(self, program: ExpressionCompiler) -> None:
+        self._program = program
+        self._lines: list[str] = []
+
+    def shallow(self, compiled: Compiled) -> Compiled:
+        """Return the value so far: its code, or the name of a variable with it. Deep chains have no columns of their own."""
+        if not _is_deep(compiled.code):
+            return compiled
+        name = self._program.temporary()
+        self._lines.append(f"{name} = {compiled.code}")
+        return replace(compiled, code=name, columns=None)
+
+    def finished(self, compiled: Compiled) -> Compiled:
+        """Return the value of the whole chain."""
+        if not self._lines:
+            return compiled
+        return replace(compiled, code=self._program.part(self._lines, compiled.code))
+
+
+_DEEP = 40
+"""The levels of parentheses above which code moves to a function of its own."""
+
+
+def _is_deep(code: str) -> bool:
+    depth = deepest = 0
+    for found in _PARENTHESES.finditer(code) if len(code) > 2 * _DEEP else ():
+        depth += 1 if found[0] in "([" else -1
+        deepest = max(deepest, depth)
+    return deepest > _DEEP
+
+
+_PARENTHESES = re.compile(r"[()\[\]]")
+
+
+def chain_of(node: exp.Expr, kinds: tuple[type[exp.Expr], ...]) -> list[Any]:
+    """Return the operations of a chain such as `a + b - c`, the first one first: each but the first has the one before it as its left operand."""
+    chain = [node]
+    while isinstance(chain[-1].this, kinds):
+        chain.append(chain[-1].this)
+    return chain[::-1]
 
 
 def _is_quoted(compiled: Compiled) -> bool:
@@ -289,7 +408,10 @@ def position_of(node: exp.Expr) -> int:
 
 def described(node: exp.Expr) -> str:
     """Return the text of an expression for messages, at most 60 characters."""
-    text = node.sql(dialect="postgres")
+    try:
+        text = node.sql(dialect="postgres")
+    except RecursionError:  # of a sum of a thousand terms
+        return "this long expression"
     return f"`{text if len(text) <= 60 else text[:57] + '…'}`"
 
 

@@ -116,7 +116,7 @@ _WELL_KNOWN = [
 """The functions that the parser knows, for suggestions."""
 
 
-class Program(ExpressionCompiler):
+class StatementProgram(ExpressionCompiler):
     """Compiles the expressions of one statement and makes functions of them."""
 
     handlers: ClassVar[Mapping[type[exp.Expr], Handler]] = {

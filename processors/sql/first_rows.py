@@ -15,13 +15,13 @@ from typing import Any
 import msgspec
 from sqlglot import exp
 
-from ..declare.processor import Processor
-from ..time.windows import Hopping, Tumbling
+from ..declare import Processor
+from ..time import Hopping, Tumbling
 from .aggregates import FirstRows, is_aggregate
 from .errors import SqlText
 from .expression_compiler import Compiled, described, position_of
-from .expressions import Program
-from .grouping import Group, grouped
+from .expressions import StatementProgram
+from .grouping import QueryGroups, grouped
 from .inner_queries import within
 from .phases import TWO_PHASE
 from .queries import Query, column_named, constructor
@@ -82,7 +82,7 @@ def first_rows(query: Query, order: RowOrder) -> tuple[list[type[Processor]], Re
         SqlRefused: its windows have no common end, or a key of the order is not supported.
     """
     length = _length(query, order)
-    group = Group.of(query)
+    group = QueryGroups.of(query)
     statement = query.statement
     inner = within(statement, _ROWS, query.select)
     phases = {name: statement.settings[name] for name in (TWO_PHASE,) if name in statement.settings}
@@ -91,7 +91,7 @@ def first_rows(query: Query, order: RowOrder) -> tuple[list[type[Processor]], Re
     before, relation = grouped(replace(query, statement=rows))
     processors, first = grouped(_choosing(query, order, relation, length))
     outer = replace(query, source=first)
-    program = Program(query.text, first)
+    program = StatementProgram(query.text, first)
     columns = {
         name: replace(_column(relation, name), code=f"row.{relation.attributes[name]}") for name in relation.columns
     }
@@ -110,7 +110,7 @@ def _length(query: Query, order: RowOrder) -> timedelta:
             late.position, "A late event would change first rows that were written before.", "Remove late."
         )
     if query.is_grouped and (emit is None or emit.at_end):
-        match Group.of(query).window:
+        match QueryGroups.of(query).window:
             case Tumbling(size):
                 return size
             case Hopping(_, step):

@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from .errors import SqlRefused
 from .expression_compiler import Compiled, ExpressionCompiler, described, position_of
-from .formats import NUMBER_PATTERNS, TIME_PATTERNS, NumberFormat, UnknownPattern, time_parts, time_text
+from .formats import NUMBER_PATTERNS, TIME_PATTERNS, NumberFormat, UnknownPattern, time_text
 from .types import SqlType
 
 _EXAMPLE = "Write to_char(at, 'YYYY-MM-DD HH24:MI:SS') or to_char(price, 'FM999990.00')."
@@ -24,23 +24,14 @@ def to_char(program: ExpressionCompiler, node: exp.Anonymous) -> Compiled:
     ):
         raise program.refused(node, f"{described(node)} has no value and quoted format.", _EXAMPLE)
     value, written = program.compile(arguments[0]), arguments[1].name
-    if value.type.is_number:
-        number_format = _checked(program, node, written)
-        return program.strict(f"{program.constant(number_format.text)}({{0}})", [value], SqlType.TEXT)
-    if value.type is not SqlType.LOCAL:
+    is_number = value.type.is_number
+    if not is_number and value.type is not SqlType.LOCAL:
         value = program.expect(arguments[0], SqlType.TIMESTAMP)
     try:
-        parts = program.constant(time_parts(written))
+        text = NumberFormat.of(written).text if is_number else time_text(written)
     except UnknownPattern as error:
-        raise _unknown(program, node, error, TIME_PATTERNS) from error
-    return program.strict(f"{program.constant(time_text)}({parts}, {{0}})", [value], SqlType.TEXT)
-
-
-def _checked(program: ExpressionCompiler, node: exp.Anonymous, written: str) -> NumberFormat:
-    try:
-        return NumberFormat.of(written)
-    except UnknownPattern as error:
-        raise _unknown(program, node, error, NUMBER_PATTERNS) from error
+        raise _unknown(program, node, error, NUMBER_PATTERNS if is_number else TIME_PATTERNS) from error
+    return program.strict(f"{program.constant(text)}({{0}})", [value], SqlType.TEXT)
 
 
 def _unknown(

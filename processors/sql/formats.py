@@ -1,17 +1,16 @@
 """The formats of to_char, with PostgreSQL's results in the locale C.
 
-'YYYY-MM-DD HH24:MI' --parsed--> patterns and texts --applied to a time--> text
-'FM999G990D00'       --parsed--> a number format     --applied to a number--> text
+'YYYY-MM-DD HH24:MI' --parsed--> a function       --applied to a time-->   text
+'FM999G990D00'       --parsed--> a number format  --applied to a number--> text
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import NamedTuple
 
 from .values import round_numeric
 
@@ -32,6 +31,10 @@ _MONTHS = (
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _LONGEST_NAME = 9
 _DIGITS_OF_DOUBLE = 15
+_BLANK = "\0"
+"""A place that FM leaves out, and a space without FM."""
+_LONE_ZERO = "\1"
+"""The zero of `0.`, which FM shows if no other digit is left. No comma follows it."""
 
 
 class UnknownPattern(ValueError):
@@ -48,137 +51,74 @@ class UnknownPattern(ValueError):
         self.place = place
 
 
-class _TimePattern(NamedTuple):
-    """A number in a time.
+TimeText = Callable[[datetime], str]
 
-    Args:
-        value: returns the number.
-        width: its digits; fewer with FM.
-    """
-
-    value: Callable[[datetime], int]
-    width: int
-
-
-_NUMBERS = {
-    "YYYY": _TimePattern(lambda moment: moment.year, 4),
-    "YYY": _TimePattern(lambda moment: moment.year % 1000, 3),
-    "YY": _TimePattern(lambda moment: moment.year % 100, 2),
-    "IYYY": _TimePattern(lambda moment: moment.isocalendar().year, 4),
-    "MM": _TimePattern(lambda moment: moment.month, 2),
-    "DDD": _TimePattern(lambda moment: moment.timetuple().tm_yday, 3),
-    "DD": _TimePattern(lambda moment: moment.day, 2),
-    "D": _TimePattern(lambda moment: moment.isoweekday() % 7 + 1, 1),
-    "ID": _TimePattern(lambda moment: moment.isoweekday(), 1),
-    "IW": _TimePattern(lambda moment: moment.isocalendar().week, 2),
-    "WW": _TimePattern(lambda moment: (moment.timetuple().tm_yday - 1) // 7 + 1, 2),
-    "Q": _TimePattern(lambda moment: (moment.month + 2) // 3, 1),
-    "HH24": _TimePattern(lambda moment: moment.hour, 2),
-    "HH12": _TimePattern(lambda moment: (moment.hour + 11) % 12 + 1, 2),
-    "HH": _TimePattern(lambda moment: (moment.hour + 11) % 12 + 1, 2),
-    "MI": _TimePattern(lambda moment: moment.minute, 2),
-    "SS": _TimePattern(lambda moment: moment.second, 2),
-}
-_FRACTIONS = {
+_PATTERNS: dict[str, TimeText] = {
+    "YYYY": lambda moment: f"{moment.year:04}",
+    "YYY": lambda moment: f"{moment.year % 1000:03}",
+    "YY": lambda moment: f"{moment.year % 100:02}",
+    "IYYY": lambda moment: f"{moment.isocalendar().year:04}",
+    "MM": lambda moment: f"{moment.month:02}",
+    "Month": lambda moment: f"{_MONTHS[moment.month - 1]:{_LONGEST_NAME}}",
+    "Mon": lambda moment: _MONTHS[moment.month - 1][:3],
+    "DDD": lambda moment: f"{moment.timetuple().tm_yday:03}",
+    "DD": lambda moment: f"{moment.day:02}",
+    "D": lambda moment: str(moment.isoweekday() % 7 + 1),
+    "ID": lambda moment: str(moment.isoweekday()),
+    "IW": lambda moment: f"{moment.isocalendar().week:02}",
+    "WW": lambda moment: f"{(moment.timetuple().tm_yday - 1) // 7 + 1:02}",
+    "Q": lambda moment: str((moment.month + 2) // 3),
+    "Day": lambda moment: f"{_DAYS[moment.weekday()]:{_LONGEST_NAME}}",
+    "Dy": lambda moment: _DAYS[moment.weekday()][:3],
+    "HH24": lambda moment: f"{moment.hour:02}",
+    "HH12": lambda moment: f"{(moment.hour + 11) % 12 + 1:02}",
+    "HH": lambda moment: f"{(moment.hour + 11) % 12 + 1:02}",
+    "MI": lambda moment: f"{moment.minute:02}",
+    "SS": lambda moment: f"{moment.second:02}",
     "MS": lambda moment: f"{moment.microsecond // 1000:03}",
     "US": lambda moment: f"{moment.microsecond:06}",
+    "AM": lambda moment: "PM" if moment.hour >= 12 else "AM",
+    "PM": lambda moment: "PM" if moment.hour >= 12 else "AM",
 }
+_FRACTIONS = ("MS", "US")
 """Digits after a point, which FM does not shorten."""
-_NAMES: dict[str, Callable[[datetime], str]] = {
-    "Month": lambda moment: _MONTHS[moment.month - 1],
-    "Mon": lambda moment: _MONTHS[moment.month - 1][:3],
-    "Day": lambda moment: _DAYS[moment.weekday()],
-    "Dy": lambda moment: _DAYS[moment.weekday()][:3],
-}
-_PADDED = ("Month", "Day")
-_HALVES = {"AM": str.upper, "PM": str.upper, "am": str.lower, "pm": str.lower}
-_OTHER_PATTERNS = ("SSSS", "ssss", "IDDD", "iddd")
-"""Patterns of PostgreSQL that would be read as two supported ones."""
-TIME_PATTERNS = (*_NUMBERS, *_FRACTIONS, *_NAMES, "AM", "FM")
-"""The patterns of times. Those of numbers may be in lower case; the case of names is the case of their texts."""
+TIME_PATTERNS = (*_PATTERNS, "FM")
 NUMBER_PATTERNS = ("9", "0", ".", ",", "D", "G", "FM")
 
-TimePart = Callable[[datetime], str]
+_SPELLINGS = {change(pattern): (pattern, change) for change in (str.upper, str.lower, str) for pattern in _PATTERNS}
+"""Each pattern as it may be written, and the change of case that its text has then."""
+# PostgreSQL has SSSS and IDDD, which would be read as two patterns each.
+_TIME_PART = re.compile(
+    r'"(?P<quoted>[^"\\]*)"|(?P<longer>(FM|fm)?(SSSS|ssss|IDDD|iddd))'
+    rf"|(?P<short>FM|fm)?(?P<pattern>{'|'.join(sorted(_SPELLINGS, key=len, reverse=True))})"
+    r'|(?P<word>[^\W\d_][A-Za-z0-9]*|["\\])|(?P<other>.)',
+    re.DOTALL,
+)
+_NUMBER_PART = re.compile(r'"[^"\\]*"|FM|fm|[DdGg]|[^\W\d_]+|.', re.DOTALL)
+_NUMBER_SYNONYMS = {"D": ".", "d": ".", "G": ",", "g": ",", "fm": "FM"}
 
 
-def time_parts(time_format: str) -> tuple[TimePart, ...]:
-    """Return the parts of a format of times; their texts together are the text of a time.
+def time_text(time_format: str) -> TimeText:
+    """Return the function from a time to its text in a format.
 
     Raises:
         UnknownPattern: a word of the format is no pattern.
     """
-    parts: list[TimePart] = []
-    place = 0
-    while place < len(time_format):
-        length, part = _time_part(time_format, place)
-        parts.append(part)
-        place += length
-    return tuple(parts)
+    parts = tuple(_time_part(found) for found in _TIME_PART.finditer(time_format))
+    return lambda moment: "".join(part(moment) for part in parts)
 
 
-def _time_part(time_format: str, place: int) -> tuple[int, TimePart]:
-    """Return the length and the function of the part at a place."""
-    quoted = _QUOTED.match(time_format, place)
-    if quoted is not None:
-        return len(quoted[0]), _constant(quoted[1])
-    fills = 0 if time_format[place : place + 2] in ("FM", "fm") else None
-    start = place if fills is None else place + 2
-    if time_format.startswith(_OTHER_PATTERNS, start):
-        raise UnknownPattern(_word_at(time_format, place), place)
-    for pattern in _TIME_PATTERNS:
-        found = time_format[start : start + len(pattern)]
-        part = _of_pattern(pattern, found, is_short=fills is not None)
-        if part is not None:
-            end = start + len(found)
-            # DDTH is an ordinal number in PostgreSQL, also in DDTHH24.
-            if time_format[end : end + 2] in ("TH", "th"):
-                raise UnknownPattern(_word_at(time_format, place), place)
-            return end - place, part
-    if time_format[place].isalpha() or time_format[place] in '"\\':
-        raise UnknownPattern(_word_at(time_format, place), place)
-    return 1, _constant(time_format[place])
-
-
-def _word_at(time_format: str, place: int) -> str:
-    """Return the letters and digits at a place; without one, the character."""
-    word = re.compile(r"[A-Za-z0-9]+").match(time_format, place)
-    return word[0] if word else time_format[place]
-
-
-def _of_pattern(pattern: str, found: str, *, is_short: bool) -> TimePart | None:
-    """Return the function of a pattern; None if the text found in the format is another one."""
-    if pattern in _NUMBERS and found in (pattern, pattern.lower()):
-        value, width = _NUMBERS[pattern]
-        return lambda moment: f"{value(moment):0{0 if is_short else width}}"
-    if pattern in _FRACTIONS and found in (pattern, pattern.lower()):
-        return _FRACTIONS[pattern]
-    if pattern in _NAMES and found in (pattern, pattern.lower(), pattern.upper()):
-        name, convert = _NAMES[pattern], _case_of(found)
-        width = _LONGEST_NAME if pattern in _PADDED and not is_short else 0
-        return lambda moment: convert(name(moment)).ljust(width)
-    if pattern in _HALVES and found == pattern:
-        half = _HALVES[pattern]
-        return lambda moment: half("PM" if moment.hour >= 12 else "AM")
-    return None
-
-
-def _case_of(found: str) -> Callable[[str], str]:
-    if found.isupper():
-        return str.upper
-    return str.lower if found.islower() else str
-
-
-def _constant(text: str) -> TimePart:
-    return lambda _: text
-
-
-_QUOTED = re.compile(r'"([^"\\]*)"')
-_TIME_PATTERNS = sorted([*_NUMBERS, *_FRACTIONS, *_NAMES, *_HALVES], key=len, reverse=True)
-
-
-def time_text(parts: Sequence[TimePart], moment: datetime) -> str:
-    """Return the text of a time."""
-    return "".join(part(moment) for part in parts)
+def _time_part(found: re.Match[str]) -> TimeText:
+    if unknown := found["longer"] or found["word"]:
+        raise UnknownPattern(unknown, found.start())
+    if not found["pattern"]:
+        constant = found["quoted"] or found["other"] or ""
+        return lambda _: constant
+    pattern, change = _SPELLINGS[found["pattern"]]
+    text = _PATTERNS[pattern]
+    if found["short"] and pattern not in _FRACTIONS:
+        return lambda moment: change(text(moment).rstrip().lstrip("0") or "0")
+    return lambda moment: change(text(moment))
 
 
 @dataclass(frozen=True)
@@ -188,148 +128,68 @@ class NumberFormat:
     Args:
         parts: `9`, `0`, `.`, `,` and texts, in order.
         is_short: whether it has FM: no spaces before the number, no zeros at its end.
-        before: the number of digits before the point.
-        after: the number of digits after the point.
-        first_zero: the index of the first `0` before the point; None without one.
-        last_zero: the number of digits up to the last `0`.
+        whole: the `9` and `0` before the point.
+        fraction: the `9` and `0` after the point.
     """
 
     parts: tuple[str, ...]
     is_short: bool
-    before: int
-    after: int
-    first_zero: int | None
-    last_zero: int
+    whole: str
+    fraction: str
 
     @staticmethod
     def of(number_format: str) -> NumberFormat:
         """Return a parsed format.
 
         Raises:
-            UnknownPattern: a letter is no pattern, or there is a second point.
+            UnknownPattern: a word is no pattern, or a point or comma follows the point.
         """
         parts: list[str] = []
-        digits = re.sub("FM|fm", lambda found: "\0" * len(found[0]), number_format)
-        for place, character in enumerate(digits):
-            part = {"D": ".", "d": ".", "G": ",", "g": ","}.get(character, character)
-            if part.isalpha() or part in '"\\#' or (part == "." and "." in parts):
-                raise UnknownPattern(number_format[place], place)
-            if part != "\0":
+        is_short = False
+        for found in _NUMBER_PART.finditer(number_format):
+            part = _NUMBER_SYNONYMS.get(found[0], found[0])
+            if part == "FM":
+                is_short = True
+            elif part.isalpha() or part in '"\\#' or (part in ".," and "." in parts):
+                raise UnknownPattern(found[0], found.start())
+            else:
                 parts.append(part)
-        point = parts.index(".") if "." in parts else len(parts)
-        of_digits = [part for part in parts if part in "09"]
-        before = sum(part in "09" for part in parts[:point])
-        zeros = [index for index, part in enumerate(of_digits) if part == "0"]
-        first = zeros[0] if zeros and zeros[0] < before else None
-        last = zeros[-1] + 1 if zeros else 0
-        return NumberFormat(tuple(parts), "\0" in digits, before, len(of_digits) - before, first, last)
+        whole, _, fraction = "".join(part for part in parts if part in "09.").partition(".")
+        return NumberFormat(tuple(parts), is_short, whole, fraction)
 
     def text(self, value: float | Decimal) -> str:
         """Return the text of a number; `#` for each digit of one that is too large."""
         sign, digits = self._digits(value)
-        whole, _, fraction = digits.partition(".")
-        if len(whole) > self.before:
-            digits = f"{'#' * self.before}.{'#' * len(fraction)}"
-        return _Filled(self, sign, digits, max(self.before - len(whole), 0)).text()
+        number = self._aligned(*digits.partition("."))
+        start = len(number) - len(number.lstrip(_BLANK))
+        text, place = "", 0
+        for part in self.parts:
+            if part in "09.":
+                text += (sign if place == start else "") + number[place : place + 1]
+                place += 1
+            elif part == ",":
+                text += part if number[:place].strip(f"{_BLANK}{_LONE_ZERO}") else _BLANK
+            else:
+                text += part.strip('"')
+        return text.replace(_BLANK, "" if self.is_short else " ").replace(_LONE_ZERO, "0")
 
     def _digits(self, value: float | Decimal) -> tuple[str, str]:
         """Return the sign of a number and its rounded digits."""
+        after = len(self.fraction)
         if isinstance(value, float):
             whole = len(f"{abs(value):.0f}")
-            after = 0 if whole >= _DIGITS_OF_DOUBLE else min(self.after, _DIGITS_OF_DOUBLE - whole)
-            text = f"{value:.{after}f}"
+            text = f"{value:.{min(after, max(_DIGITS_OF_DOUBLE - whole, 0))}f}"
         else:
-            text = f"{round_numeric(Decimal(value), self.after):f}"
-        return ("-", text[1:]) if text.startswith("-") else ("+", text)
+            text = f"{round_numeric(Decimal(value), after):f}"
+        return ("-", text[1:]) if text.startswith("-") else (_BLANK, text)
 
-
-@dataclass
-class _Filled:
-    """The text of a number while it is written, from left to right, as PostgreSQL writes it.
-
-    Args:
-        format: the format.
-        sign: `+` or `-`.
-        digits: the digits, perhaps with a point.
-        spaces: the digits of the format before the first digit of the number.
-    """
-
-    format: NumberFormat
-    sign: str
-    digits: str
-    spaces: int
-    _written: list[str] = field(default_factory=list)
-    _current: int = 0
-    _next: int = 0
-    _has_sign: bool = False
-    _has_digit: bool = False
-
-    def text(self) -> str:
-        """Return the text."""
-        self._has_sign = self.sign == "+" and self.format.is_short
-        for part in self.format.parts:
-            if part in "09.":
-                self._write_part(part)
-            elif part != ",":
-                self._written.append(part)
-            elif self._has_digit or not self.format.is_short:
-                self._written.append("," if self._has_digit else " ")
-        return "".join(self._written)
-
-    def _write_part(self, part: str) -> None:
-        zero = self.format.first_zero
-        starts = self._current >= self.spaces or (zero is not None and zero == self._current)
-        if not self._has_sign and starts and (not self._is_hidden_zero or self._ends_at_point):
-            self._written.append("-" if self.sign == "-" else " ")
-            self._has_sign = True
-        if self._current < self.spaces:
-            self._write_before(is_zero=zero is not None and zero <= self._current)
-        else:
-            self._write_digit(part)
-            self._next += 1
-        self._current += 1
-
-    def _write_before(self, *, is_zero: bool) -> None:
-        if is_zero:
-            self._written.append("0")
-            self._has_digit = True
-        elif not self.format.is_short:
-            self._written.append(" ")
-
-    def _write_digit(self, part: str) -> None:
-        digit = self.digits[self._next : self._next + 1]
-        last = self._last_digit
-        if digit == ".":
-            self._written.append(".")
-        elif last is not None and self._next > last and part != "0":
-            return
-        elif self._is_hidden_zero:
-            if not self.format.is_short:
-                self._written.append(" ")
-            elif self._ends_at_point:
-                self._written.append("0")
-        else:
-            self._written.append(digit)
-            self._has_digit = True
-
-    @property
-    def _is_hidden_zero(self) -> bool:
-        """Whether the next digit is the zero before a point, which `9.9` does not show."""
-        return self.format.first_zero is None and self._next == 0 and self.digits[:1] == "0" and self.format.after != 0
-
-    @property
-    def _last_digit(self) -> int | None:
-        """The index of the last digit that is shown; None without FM or without a point."""
-        point = self.digits.find(".")
-        if not self.format.is_short or point < 0 or "." not in self.format.parts:
-            return None
-        last = len(self.digits.rstrip("0")) - 1
-        kept = (
-            min(self.format.last_zero - self.spaces, len(self.digits) - 1) if self.format.last_zero > self.spaces else 0
-        )
-        return max(last, point, kept)
-
-    @property
-    def _ends_at_point(self) -> bool:
-        last = self._last_digit
-        return last is not None and self.digits[last] == "."
+    def _aligned(self, whole: str, point: str, fraction: str) -> str:
+        """Return the digits of a number, as many before the point as in the format."""
+        width, zeros = len(self.whole), len(self.whole.lstrip("9"))
+        if len(whole) > width:
+            return f"{'#' * width}.{'#' * len(fraction)}"
+        if self.is_short:
+            fraction = fraction[: max(len(fraction.rstrip("0")), len(self.fraction.rstrip("9")))]
+        if whole == "0" and self.fraction and not zeros:
+            whole = "" if fraction else _LONE_ZERO
+        return f"{whole.rjust(zeros, '0').rjust(width, _BLANK)}{point}{fraction}"

@@ -15,22 +15,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from sqlglot import exp
 
-from ..declare.aggregator import Aggregator
-from ..declare.emission import AtCheckpoint, AtWatermark, OnLate
-from ..declare.processor import Processor
-from ..monoids import Monoid, TupleOf
-from ..monoids.nesting import OfValues
-from ..time.windows import GlobalWindow, Hopping, Session, Tumbling, WindowAssigner
+from ..declare import Aggregator, AtCheckpoint, AtWatermark, OnLate, Processor
+from ..monoids import Monoid, OfValues, TupleOf
+from ..time import GlobalWindow, Hopping, Session, Tumbling, WindowAssigner
 from .aggregates import Aggregate, FirstRows, Ranked, compile_aggregate, is_aggregate
 from .columns import key_column, observed, tuples_of, unless_no_value
 from .conversions import CANONICAL
 from .expression_compiler import Compiled, described, position_of
-from .expressions import Program, is_known_function
+from .expressions import StatementProgram, is_known_function
 from .phases import GROUP_KEY, encoder_of_keys, expect_commutative, is_two_phase, phases_of
 from .queries import Query, column_named, constructor
-from .relations import Relation, TableDeclaration
+from .relations import Relation, TableDeclaration, Updates
 from .statements import Emit, Setting
-from .time_functions import window_length
+from .time_functions import constant_interval, window_length
 from .types import ColumnType, SqlType
 
 if TYPE_CHECKING:
@@ -51,8 +48,8 @@ def grouped(query: Query) -> tuple[list[type[Processor]], Relation]:
     Raises:
         SqlRefused: the query is not supported.
     """
-    group = Group.of(query)
-    program = Program(query.text, query.source)
+    group = QueryGroups.of(query)
+    program = StatementProgram(query.text, query.source)
     keys = [group_key(program, node, "GROUP BY") for node in group.keys]
     aggregates = _Aggregates(program, group)
     columns = {name: aggregates.replaced(node) for name, node in query.columns}
@@ -61,13 +58,15 @@ def grouped(query: Query) -> tuple[list[type[Processor]], Relation]:
     for node in (*columns.values(), *([] if condition is None else [condition])):
         _expect_grouped(query, _Results.of(query, group, keys, aggregates.found), node)
     time = _time_of_results(query, group, aggregates, columns)
-    results = Program(query.text, _Results.of(query, group, keys, aggregates.found))
+    results = StatementProgram(query.text, _Results.of(query, group, keys, aggregates.found))
     compiled = {name: results.compile(node) for name, node in columns.items()}
     group_columns = [name for name, node in columns.items() if node.name.startswith("$key")]
     timing = _timing(query, group)
-    if not _is_final(timing):
+    is_final = _is_final(timing)
+    if not is_final:
         _expect_group(query, group, columns)
     output = query.output(compiled, time, _key_of_results(columns, compiled, keys), group_columns)
+    output = replace(output, updates=output.updates or (None if is_final else Updates.RESULTS))
     decode = results.constant(_key_decoder(keys, of_source=group.is_key_of_source))
     written = constructor(results, output, compiled)
     passes = None if condition is None else results.expect(condition, SqlType.BOOLEAN).code
@@ -108,7 +107,7 @@ def _expect_grouped(query: Query, results: _Results, node: exp.Expr) -> None:
     """Raise SqlRefused for a column of the source outside of aggregates and GROUP BY: a group has many values of it."""
     for call in node.find_all(exp.Anonymous):
         if not is_known_function(call):
-            Program(query.text, results).compile(call)  # which refuses it: it may be meant as an aggregate
+            StatementProgram(query.text, results).compile(call)  # which refuses it: it may be meant as an aggregate
     for column in node.find_all(exp.Column):
         if results.column(column.table or None, column.name) is None and query.source.column(
             column.table or None, column.name
@@ -125,7 +124,7 @@ def _is_final(timing: Mapping[str, Any]) -> bool:
     return isinstance(timing["emit"], AtWatermark) and timing["emit"].early is None and timing["late"] is OnLate.DROP
 
 
-def _expect_group(query: Query, group: Group, columns: Mapping[str, exp.Expr]) -> None:
+def _expect_group(query: Query, group: QueryGroups, columns: Mapping[str, exp.Expr]) -> None:
     """Raise SqlRefused unless the results contain what the query groups by: an update replaces the result of the same group."""
     selected = {node.name for node in columns.values()}
     for number, key in enumerate(group.keys):
@@ -139,7 +138,7 @@ def _expect_group(query: Query, group: Group, columns: Mapping[str, exp.Expr]) -
         )
 
 
-def group_key(program: Program, node: exp.Expr, clause: str) -> Compiled:
+def group_key(program: StatementProgram, node: exp.Expr, clause: str) -> Compiled:
     """Return the code of a value that is compared by its JSON: equal values have the same.
 
     Args:
@@ -158,7 +157,7 @@ def group_key(program: Program, node: exp.Expr, clause: str) -> Compiled:
 
 
 @dataclass(frozen=True)
-class Group:
+class QueryGroups:
     """The groups of a query.
 
     Args:
@@ -172,7 +171,7 @@ class Group:
     is_key_of_source: bool
 
     @staticmethod
-    def of(query: Query) -> Group:
+    def of(query: Query) -> QueryGroups:
         """Return the groups of a query.
 
         Raises:
@@ -196,7 +195,7 @@ class Group:
             and isinstance(keys[0], exp.Column)
             and query.source.is_keyed_by(keys[0].name)
         )
-        return Group(tuple(keys), windows[0] if windows else GlobalWindow(), is_key)
+        return QueryGroups(tuple(keys), windows[0] if windows else GlobalWindow(), is_key)
 
 
 def _delay(query: Query) -> timedelta:
@@ -253,9 +252,8 @@ def _window(query: Query, node: exp.Anonymous) -> WindowAssigner:
             f"Windows are over the event time, {query.source.time}.",
             f"Write {name}({query.source.time}, …).",
         )
-    if not all(isinstance(length, exp.Interval) for length in lengths):
-        raise query.text.refusal(position_of(node), f"{name} needs intervals.", _WINDOW_EXAMPLE)
-    first, *rest = (window_length(query.text, length) for length in lengths)
+    program = StatementProgram(query.text, query.source)
+    first, *rest = (_window_length(program, name, length) for length in lengths)
     if rest and first > rest[0]:
         raise query.text.refusal(
             position_of(lengths[0]),
@@ -267,21 +265,32 @@ def _window(query: Query, node: exp.Anonymous) -> WindowAssigner:
     return Tumbling(first) if name == "tumble" else Session(first)
 
 
+def _window_length(program: StatementProgram, name: str, node: exp.Expr) -> timedelta:
+    """Return the length of a window, of its step, or of the gap between sessions.
+
+    Raises:
+        SqlRefused: it is no constant interval, or impossible.
+    """
+    length = constant_interval(program, node)
+    if length is None:
+        raise program.refused(node, f"{name} needs constant intervals.", _WINDOW_EXAMPLE)
+    return window_length(program.text, node, length)
+
+
 class _Aggregates:
     """The aggregates of a query; each one once."""
 
-    def __init__(self, program: Program, group: Group) -> None:
+    def __init__(self, program: StatementProgram, group: QueryGroups) -> None:
         self.found: list[Aggregate] = []
         self.nodes: list[tuple[exp.Expr, Aggregate]] = []
         self._program = program
         self._keys = group.keys
         self._has_windows = not isinstance(group.window, GlobalWindow)
-        self._indexes: dict[str, int] = {}
+        self._indexes: dict[exp.Expr, int] = {}
 
     def reference(self, node: exp.Expr) -> str:
         """Return the name of an aggregate in results. It is compiled at its first occurrence."""
-        text = node.sql(dialect="postgres")
-        if text not in self._indexes:
+        if node not in self._indexes:
             aggregate = compile_aggregate(self._program, node)
             if aggregate.grows and not self._has_windows:
                 raise self._program.refused(
@@ -289,26 +298,23 @@ class _Aggregates:
                     "count(distinct …) needs a window: without one, its state would grow without limit.",
                     f"Write approx_count_distinct(…). {_WINDOW_EXAMPLE}",
                 )
-            self._indexes[text] = len(self.found)
+            self._indexes[node] = len(self.found)
             self.nodes.append((node, aggregate))
             self.found.append(aggregate)
-        return f"$value{self._indexes[text]}"
+        return f"$value{self._indexes[node]}"
 
     def replaced(self, node: exp.Expr) -> exp.Expr:
         """Return an expression over results: keys and aggregates are replaced by columns such as `$key0` and `$value0`."""
+        return node.transform(self._replaced)
+
+    def _replaced(self, node: exp.Expr) -> exp.Expr:
+        plain = node.unnest()
         for index, key in enumerate(self._keys):
-            if node.unnest() == key:
+            if type(plain) is type(key) and plain == key:
                 return _named(f"$key{index}", node)
         if is_aggregate(node) or (isinstance(node, exp.Filter) and is_aggregate(node.this)):
             return _named(self.reference(node), node)
-        copy = node.copy()
-        copy.meta.update(node.meta)
-        for name, value in node.args.items():
-            if isinstance(value, exp.Expr) and not isinstance(node, exp.Column):
-                copy.set(name, self.replaced(value))
-            elif isinstance(value, list):
-                copy.set(name, [self.replaced(each) if isinstance(each, exp.Expr) else each for each in value])
-        return copy
+        return node
 
 
 def _named(name: str, node: exp.Expr) -> exp.Column:
@@ -324,7 +330,7 @@ class _Results:
     codes: Mapping[str, Compiled]
 
     @staticmethod
-    def of(query: Query, group: Group, keys: Sequence[Compiled], aggregates: Sequence[Aggregate]) -> _Results:
+    def of(query: Query, group: QueryGroups, keys: Sequence[Compiled], aggregates: Sequence[Aggregate]) -> _Results:
         """Return the columns of the results of a query."""
         codes = {f"$key{index}": Compiled(f"keys[{index}]", key.type, key.nullable) for index, key in enumerate(keys)}
         for index, found in enumerate(aggregates):
@@ -346,7 +352,7 @@ class _Results:
         return [name for name in self.codes if not name.startswith("$")]
 
 
-def _time_of_results(query: Query, group: Group, aggregates: _Aggregates, columns: dict[str, exp.Expr]) -> str:
+def _time_of_results(query: Query, group: QueryGroups, aggregates: _Aggregates, columns: dict[str, exp.Expr]) -> str:
     """Return the column with the event time of results: the bound of the window, or the latest event time.
 
     It is added if the query does not select it.
@@ -407,15 +413,16 @@ class _Observed:
 
 def _observed(
     query: Query,
-    group: Group,
-    program: Program,
+    group: QueryGroups,
+    program: StatementProgram,
     keys: Sequence[Compiled],
     aggregates: Sequence[tuple[exp.Expr, Aggregate]],
 ) -> _Observed:
     phases = phases_of(query, group, program, keys) if is_two_phase(query) else {}
     obstacle = _obstacle(group, has_phases=bool(phases))
     if group.is_key_of_source or phases:
-        observations = [aggregate.observation for _, aggregate in aggregates]
+        time = _event_time(query, query.source)
+        observations = [each.observed(program, each.observation, time) for _, each in aggregates]
         names = [described(node) for node, _ in aggregates]
         where = query.condition(program)
         obstacle = obstacle or query.obstacle(list(zip(names, observations, strict=True)), where)
@@ -429,12 +436,16 @@ def _observed(
         for (node, _), each in zip(aggregates, columns, strict=True)
         if each.columns is None
     ]
+    observing, time = StatementProgram(query.text, internal), _event_time(query, internal)
+    pairs = [each.observed(observing, found, time) for (_, each), found in zip(aggregates, columns, strict=True)]
+    if any(pair.columns is None for pair in pairs):
+        obstacles.append(f"{query.source.time} is of type {time.type.value}")
     obstacle = obstacle or next(iter(obstacles), None)
-    members = _observing(Program(query.text, internal), aggregates, columns, None, obstacle)
+    members = _observing(observing, aggregates, pairs, None, obstacle)
     return _Observed(internal, {"columns": tuple(named), **members}, (processor,))
 
 
-def _obstacle(group: Group, *, has_phases: bool) -> str | None:
+def _obstacle(group: QueryGroups, *, has_phases: bool) -> str | None:
     """Return why an aggregator has no columns, whatever its aggregates are."""
     if has_phases:
         return "the first of two phases has no columns"
@@ -442,7 +453,7 @@ def _obstacle(group: Group, *, has_phases: bool) -> str | None:
 
 
 def _observing(
-    program: Program,
+    program: StatementProgram,
     aggregates: Sequence[tuple[exp.Expr, Aggregate]],
     observations: Sequence[Compiled],
     where: Compiled | None,
@@ -480,7 +491,7 @@ def _observing(
     return {**members, "observe_columns": observe_columns}
 
 
-def _name(program: Program, node: exp.Expr) -> str:
+def _name(program: StatementProgram, node: exp.Expr) -> str:
     """Return the name of an aggregate as it is written."""
     call = node.this if isinstance(node, exp.Filter) else node
     if isinstance(call, (Ranked, FirstRows)):
@@ -489,14 +500,19 @@ def _name(program: Program, node: exp.Expr) -> str:
     return written or described(call)
 
 
-def _regrouped(
-    query: Query, program: Program, keys: Sequence[Compiled], aggregates: Sequence[Aggregate]
-) -> tuple[Relation, type[Processor]]:
-    """Return the internal category with the observations under the keys of their groups, and the processor that writes it."""
-    statement, source = query.statement, query.source
+def _event_time(query: Query, source: Relation) -> Compiled:
+    """Return the event time of the rows of a table."""
     time = source.column(None, source.time)
     if time is None:
-        raise query.text.refusal(statement.position, f"Table {source.name} has no column {source.time}.")
+        raise query.text.refusal(query.statement.position, f"Table {source.name} has no column {source.time}.")
+    return time
+
+
+def _regrouped(
+    query: Query, program: StatementProgram, keys: Sequence[Compiled], aggregates: Sequence[Aggregate]
+) -> tuple[Relation, type[Processor]]:
+    """Return the internal category with the observations under the keys of their groups, and the processor that writes it."""
+    statement, time = query.statement, _event_time(query, query.source)
     encode = encoder_of_keys(program)
     values = {
         GROUP_KEY: Compiled(
@@ -522,7 +538,7 @@ def _regrouped(
     return internal, query.filtered_rows(program, internal, values, max_output_delay=_delay(query))
 
 
-def _timing(query: Query, group: Group) -> dict[str, Any]:
+def _timing(query: Query, group: QueryGroups) -> dict[str, Any]:
     """Return when results are written, and what happens to late events."""
     emit, late = query.statement.emit, query.statement.settings.get("late")
     if isinstance(group.window, GlobalWindow) and emit is not None and emit.emit is not Emit.CHANGES:

@@ -14,7 +14,7 @@ from sqlglot import exp
 from .aggregates import is_aggregate
 from .errors import SqlText
 from .expression_compiler import Compiled, position_of
-from .expressions import Program
+from .expressions import StatementProgram
 from .queries import Query
 from .statements import CreateTable, Emit, EmitClause, Setting
 from .types import SqlType
@@ -95,21 +95,31 @@ def _named(name: str, select: exp.Expr) -> exp.Expr:
 
 
 def _branches(text: SqlText, query: exp.Query) -> list[exp.Query]:
-    if isinstance(query, exp.Subquery):
-        return _branches(text, query.this)
-    if not isinstance(query, exp.SetOperation):
-        return [query]
+    found, waiting = list[exp.Query](), [query]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, exp.Subquery):
+            waiting.append(each.this)
+        elif isinstance(each, exp.SetOperation):
+            _expect_union_all(text, each)
+            waiting += [each.expression, each.this]
+        else:
+            found.append(each)
+    return found
+
+
+def _expect_union_all(text: SqlText, query: exp.SetOperation) -> None:
     if not isinstance(query, exp.Union) or query.args.get("distinct"):
         raise text.refusal(
             position_of(query),
             f"{type(query).__name__.upper()} is not supported: it would compare all events of the past.",
             "Write UNION ALL; to write each row once: SELECT DISTINCT … FROM (… UNION ALL …) AS name.",
         )
-    left, right = query.this, query.expression
-    return [*_branches(text, left), *_branches(text, right)]
 
 
-def typed_nulls(program: Program, columns: Sequence[Compiled], first: Sequence[Compiled]) -> Sequence[Compiled]:
+def typed_nulls(
+    program: StatementProgram, columns: Sequence[Compiled], first: Sequence[Compiled]
+) -> Sequence[Compiled]:
     """Return the columns of a branch of a UNION ALL, where NULL has the type of the column in the first branch."""
     if len(columns) != len(first):
         return columns

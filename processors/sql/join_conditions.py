@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 from sqlglot import exp
 
-from ..time.windows import MILLISECOND
+from ..time import MILLISECOND
 from .errors import SqlText
 from .expression_compiler import Compiled, position_of
-from .time_functions import interval_of
+from .expressions import StatementProgram
+from .time_functions import constant_interval
 from .types import ColumnType, SqlType
 
 
@@ -286,8 +287,9 @@ class ConditionReader:
 
     def _length(self, node: exp.Expr, *, is_left: bool) -> timedelta | None:
         """Return an interval, or a number of milliseconds for an event time that is a number."""
-        if isinstance(node, exp.Interval):
-            return interval_of(self.columns.text, node)
+        length = constant_interval(StatementProgram(self.columns.text, self.columns.scope("left", "right")), node)
+        if length is not None:
+            return length
         is_number = isinstance(node, exp.Literal) and node.is_int
         return int(node.this) * MILLISECOND if is_number and self._kind(is_left=is_left) is SqlType.BIGINT else None
 
@@ -308,9 +310,10 @@ class _Bounds(NamedTuple):
 
 def conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
     """Yield the conditions that AND joins."""
-    node = condition.unnest()
-    if isinstance(node, exp.And):
-        yield from conjuncts(node.this)
-        yield from conjuncts(node.expression)
-    else:
-        yield node
+    waiting = [condition]
+    while waiting:
+        node = waiting.pop().unnest()
+        if isinstance(node, exp.And):
+            waiting += [node.expression, node.this]
+        else:
+            yield node

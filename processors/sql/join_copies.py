@@ -10,11 +10,9 @@ from dataclasses import dataclass, replace
 import msgspec
 from sqlglot import exp
 
-from ..declare.processor import Processor
-from ..declare.stateless import Stateless
-from ..declare.tombstones import Tombstone
+from ..declare import Processor, Stateless, Tombstone
 from .expression_compiler import Compiled
-from .expressions import Program
+from .expressions import StatementProgram
 from .join_conditions import JoinedScope
 from .queries import Query, constructor
 from .relations import Relation, TableDeclaration
@@ -95,7 +93,7 @@ def copied_inputs(
     return relations[0], relations[1], processors
 
 
-def text_of_key(program: Program, node: exp.Expr) -> str:
+def text_of_key(program: StatementProgram, node: exp.Expr) -> str:
     """Return the code of a key as text.
 
     Raises:
@@ -116,10 +114,10 @@ def _copy(query: Query, one: JoinInput, buckets: Setting, branch: str) -> tuple[
     while key in source.columns:
         key += "_"
     copy = _declared(query, one, key, buckets, branch)
-    program = Program(query.text, one.scope)
+    program = StatementProgram(query.text, one.scope)
     codes = {name: Compiled(f"event.{source.attributes[name]}", kind.type) for name, kind in source.columns.items()}
     written = constructor(program, copy, {**codes, key: Compiled("key", SqlType.TEXT)})
-    without_key = "key = ''" if one.keeps_null else "return ()"
+    without_key = f"key = {program.constant('')}" if one.keeps_null else "return ()"
     body = [f"key = {_key(program, one)}", "if key is None:", f"    {without_key}", f"return ({written},)"]
     if one.is_table:
         body = [f"if type(event) is {program.constant(Tombstone)}:", "    return (event,)", *body]
@@ -144,7 +142,7 @@ def _declared(query: Query, one: JoinInput, key: str, buckets: Setting, branch: 
     return replace(Relation.of(query.text, declared), has_watermarks=True)
 
 
-def _key(program: Program, one: JoinInput) -> str:
+def _key(program: StatementProgram, one: JoinInput) -> str:
     """Return the code of the key of a row: its text, or the JSON of several texts; None if one is NULL."""
     codes = [text_of_key(program, node) for node in one.keys]
     return codes[0] if len(codes) == 1 else f"{program.constant(_several)}({', '.join(codes)})"

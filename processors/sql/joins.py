@@ -14,19 +14,18 @@ from typing import Any
 
 from sqlglot import exp
 
-from ..declare.joins import Join, JoinType
-from ..declare.processor import Processor
-from ..declare.table_joins import TableJoin
+from ..declare import Join, JoinType, Processor, TableJoin
 from ..lookups import LookupJoin
 from .errors import SqlText
 from .expression_compiler import Compiled, position_of
-from .expressions import Program
+from .expressions import StatementProgram
 from .join_conditions import ConditionReader, JoinCondition, JoinedColumns, Side
 from .join_copies import JoinInput, copied_inputs, text_of_key
 from .lookup_tables import LookupTable
 from .queries import Query, table_of
 from .relations import Relation, RowStep
 from .types import SqlType
+from .updates import expect_no_updates
 
 _EXAMPLE = "Write: FROM orders JOIN payments ON orders.id = payments.id AND payments.at BETWEEN orders.at AND orders.at + interval '1 hour'."
 _TABLE_EXAMPLE = "To join the latest row of a table, write: JOIN users FOR SYSTEM_TIME AS OF orders.at ON orders.customer = users.name."
@@ -74,7 +73,11 @@ def joined(query: Query, relations: Mapping[str, Relation], lookups: Mapping[str
     optional = _is_left_join(query.text, clause)
     version = clause.this.args.get("version")
     name = clause.this.name
-    if name in lookups and name not in relations:
+    is_lookup = name in lookups and name not in relations
+    if not optional and (is_lookup or version is not None):
+        effect = "the earlier row would stay in the result when the later one has no match"
+        expect_no_updates(query.text, query.source, position_of(clause), effect, "Write LEFT JOIN, which loses no row.")
+    if is_lookup:
         return _lookup_join(query, clause, replace(lookups[name], name=clause.this.alias or name), optional=optional)
     right = table_of(query.text, clause, relations)
     clause.this.set("version", None)
@@ -171,12 +174,14 @@ class _Parts:
         scope = self.columns.scope(*variables, optional=self.optional)
         watermarks = {table.category: self.query.watermark_of(table) for table in inputs}
         step = replace(step, members={**step.members, "watermark": watermarks})
-        relation = JoinedRelation(left.name, left.category, types, {}, left.time, codes=scope.codes, join=step)
+        relation = JoinedRelation(
+            left.name, left.category, types, {}, left.time, updates=left.updates, codes=scope.codes, join=step
+        )
         return replace(self.query, source=relation, before=tuple(before))
 
     def matches(self, method: str, variables: tuple[str, str], rest: Sequence[exp.Expr]) -> Any:
         """Return a method that returns whether two rows satisfy conditions."""
-        program = Program(self.query.text, self.columns.scope(*variables))
+        program = StatementProgram(self.query.text, self.columns.scope(*variables))
         codes = [f"({program.expect(node, SqlType.BOOLEAN).code}) is True" for node in rest]
         return program.function(method, f"self, {', '.join(variables)}", [f"return {' and '.join(codes)}"])
 
@@ -195,7 +200,7 @@ class _Parts:
         """Raise SqlRefused unless both sides of each pair of keys have one type."""
         for left, right in self.condition.keys:
             types = [
-                Program(self.query.text, scope).compile(node).type
+                StatementProgram(self.query.text, scope).compile(node).type
                 for node, scope in (
                     (left, self.columns.scope("event", None)),
                     (right, self.columns.scope(None, "event")),
@@ -214,7 +219,7 @@ def _lookup_join(query: Query, clause: exp.Join, table: LookupTable, *, optional
     parts = _Parts.of(query, clause, Side(table.name, table.columns, table.attributes), None, optional)
     parts.expect_equal_types()
     key, rest = _split_keys(parts, table.key)
-    program = Program(query.text, parts.columns.scope("event", None))
+    program = StatementProgram(query.text, parts.columns.scope("event", None))
     key_of = program.function("key_of", "self, event", [f"return {text_of_key(program, key)}"])
     members, lines = parts.optional_row(rest)
     members |= {"reads": query.source.category, "key_of": key_of, **table.members}
@@ -222,23 +227,22 @@ def _lookup_join(query: Query, clause: exp.Join, table: LookupTable, *, optional
     return parts.over(step, ("event", "row"), [query.source], [])
 
 
-def _split_keys(parts: _Parts, key: str | None) -> tuple[exp.Expr, list[exp.Expr]]:
+def _split_keys(parts: _Parts, key: str) -> tuple[exp.Expr, list[exp.Expr]]:
     """Return the left expression that equals the key of the right table, and the other conditions.
 
     Raises:
         SqlRefused: the condition does not compare the key.
     """
-    name = None if key is None else parts.columns.of_right(key)
+    name = parts.columns.of_right(key)
     chosen = next(
         (pair for pair in parts.condition.keys if isinstance(pair[1], exp.Column) and pair[1].name == name), None
     )
     table = parts.columns.right.name
     if chosen is None:
-        problem = f"The join does not compare the key of {table}, {key}." if key else f"{table} has no key."
         raise parts.query.text.refusal(
             parts.place,
-            problem,
-            f"A table has one row for each key: write ON {parts.query.source.name}.… = {table}.{key or 'key'}.",
+            f"The join does not compare the key of {table}, {key}.",
+            f"A table has one row for each key: write ON {parts.query.source.name}.… = {table}.{key}.",
         )
     others = [_equality(*pair) for pair in parts.condition.keys if pair is not chosen]
     return chosen[0], [*others, *parts.condition.rest]
@@ -257,6 +261,9 @@ def _stream_join(parts: _Parts, right: Relation, number: int) -> Query:
             "A join of two streams needs bounds of the time between two events: it would keep all events forever.",
             f"{_EXAMPLE} {_TABLE_EXAMPLE}",
         )
+    for table in (parts.query.source, right):
+        effect = "a join of two streams would pair each of these rows with the other stream's"
+        expect_no_updates(parts.query.text, table, parts.place, effect)
     if condition.earliest > condition.latest:
         raise parts.query.text.refusal(parts.place, "No event can match: the bounds of the time exclude each other.")
     keys, rest = _common_key(parts, right)
@@ -269,9 +276,13 @@ def _stream_join(parts: _Parts, right: Relation, number: int) -> Query:
         "join_type": JoinType.LEFT if parts.optional else JoinType.INNER,
     }
     if rest:
-        members["matches"] = parts.matches("matches", ("left", "right"), rest)
-    step = RowStep(Join, members, "join", "self, left, right, context")
-    return parts.over(step, ("left", "right"), [first, second], copiers)
+        members["matches"] = parts.matches("matches", _PAIR, rest)
+    step = RowStep(Join, members, "join", f"self, {', '.join(_PAIR)}, context")
+    return parts.over(step, _PAIR, [first, second], copiers)
+
+
+_PAIR = ("left_event", "right_event")
+"""The variables with the two events of a join: `left` and `right` are functions of SQL."""
 
 
 def _common_key(parts: _Parts, right: Relation) -> tuple[Sequence[tuple[exp.Expr, exp.Expr]], list[exp.Expr]]:
@@ -311,8 +322,10 @@ def _copied(
 
 def _table_join(parts: _Parts, right: Relation, number: int, *, ordered: bool) -> Query:
     """Return a query over events with the rows of a table."""
+    if right.key is None:
+        raise parts.query.text.refusal(parts.place, *missing_key_of(right))
     key, rest = _split_keys(parts, right.key)
-    keys = [(key, _unique_column(parts, str(right.key)))]
+    keys = [(key, _unique_column(parts, right.key))]
     if parts.optional:
         rest = [_equality(*keys[0]), *rest]
     stream, table, copiers = _copied(parts, right, keys, number, keeps_null=parts.optional, is_table=True)
@@ -320,6 +333,29 @@ def _table_join(parts: _Parts, right: Relation, number: int, *, ordered: bool) -
     members |= {"stream": stream.category, "table": table.category, "ordered": ordered}
     step = RowStep(TableJoin, members, "join", "self, event, row, context", lines)
     return parts.over(step, ("event", "row"), [stream, table], copiers)
+
+
+def missing_key_of(table: Relation) -> tuple[str, str]:
+    """Return why the key of a table is no column that a join can compare, and how to get one."""
+    name, key = table.name, table.category.key_name
+    if table.category.partitioner is None:
+        return f"{name} has no key.", "A table has one row for each key: declare the column, WITH (key = '…')."
+    column = table.columns.get(key)
+    if column is None:
+        example = " || '/' || ".join(key.split(", "))
+        return (
+            f"The key of {name} is {key} together, and a join compares one column.",
+            f"In the query of {name}, group by one text, such as {example}, and select it with a name.",
+        )
+    if column.nullable:
+        return (
+            f"The key of {name}, {key}, can be NULL, and a join needs a key that is not.",
+            f"Declare {key} NOT NULL in its CREATE CATEGORY; or in the query of {name}, group by coalesce({key}, …) and select it AS {key}.",
+        )
+    return (
+        f"The key of {name}, {key}, is of type {column.type.value}, and a join needs text or bigint.",
+        f"In the query of {name}, group by {key}::text and select it AS {key}.",
+    )
 
 
 def _unique_column(parts: _Parts, name: str) -> exp.Column:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from ..declare.records import Record
+from ..declare import Record
 from ..errors import PenstockError
 from ..lookups import Cached, LookupSource
 from .errors import SqlText

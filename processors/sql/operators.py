@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from math import isinf
 from typing import Any
@@ -10,10 +11,23 @@ from typing import Any
 from sqlglot import exp
 
 from ..validation import did_you_mean
-from .columns import CONNECTIVES, FIRST_VALUE, chosen, computed, constant_column, is_member, is_null, is_value, null_if
+from .columns import (
+    CONNECTIVES,
+    FIRST_VALUE,
+    chosen,
+    computed,
+    computed_once,
+    constant_column,
+    is_member,
+    is_null,
+    is_value,
+    null_if,
+)
 from .conversions import CASTS, CONVERTING_CALLS, FROM_TEXT
-from .expression_compiler import Compiled, ExpressionCompiler, Handler, described
-from .types import PYTHON_TYPES, SqlType, declared_type
+from .errors import SqlDataError
+from .expression_compiler import Compiled, ExpressionCompiler, Handler, Steps, chain_of, described
+from .types import NUMBERS, PYTHON_TYPES, SqlType, declared_type
+from .values import is_underflow
 
 
 def _column(program: ExpressionCompiler, node: exp.Column) -> Compiled:
@@ -44,18 +58,27 @@ def _text_advice(node: exp.Column) -> str:
 
 def _literal(program: ExpressionCompiler, node: exp.Literal) -> Compiled:
     if node.is_string:
-        return _constant(repr(node.this), SqlType.TEXT, node.this)
-    if node.this.isdigit():
-        value = int(node.this)
-        if value > 2**63 - 1:
+        return _constant(program.constant(node.this), SqlType.TEXT, node.this)
+    if node.this.isascii() and node.this.isdigit():
+        digits = node.this.lstrip("0") or "0"
+        if len(digits) > _MOST_DIGITS or int(digits) > 2**63 - 1:
             raise program.refused(
-                node, f"{value} is too large for bigint.", f"Write a number in quotes: cast('{value}' AS numeric)."
+                node, f"{digits} is too large for bigint.", f"Write a number in quotes: cast('{digits}' AS numeric)."
             )
-        return _constant(str(value), SqlType.BIGINT, value)
-    number = float(node.this)
+        return _constant(digits, SqlType.BIGINT, int(digits))
+    try:
+        number = float(node.this)
+    except ValueError as error:
+        raise program.refused(node, f"{node.this} is no number.", "Write 0.5 or 5e-1.") from error
     if isinf(number):
         raise program.refused(node, f"{node.this} is too large for double precision.")
+    if is_underflow(node.this, number):
+        raise program.refused(node, f"{node.this} is too small for double precision.")
     return _constant(repr(number), SqlType.DOUBLE, number)
+
+
+_MOST_DIGITS = 19
+"""The number of digits of the largest bigint."""
 
 
 def _constant(code: str, kind: SqlType, value: Any) -> Compiled:
@@ -77,17 +100,17 @@ def _parentheses(program: ExpressionCompiler, node: exp.Paren) -> Compiled:
 _ARITHMETIC: dict[type[exp.Expr], dict[SqlType, str]] = {
     exp.Add: {
         SqlType.BIGINT: "bigint({0} + {1})",
-        SqlType.DOUBLE: "double({0} + {1})",
+        SqlType.DOUBLE: "add_double({0}, {1})",
         SqlType.NUMERIC: "add_numeric({0}, {1})",
     },
     exp.Sub: {
         SqlType.BIGINT: "bigint({0} - {1})",
-        SqlType.DOUBLE: "double({0} - {1})",
+        SqlType.DOUBLE: "subtract_double({0}, {1})",
         SqlType.NUMERIC: "subtract_numeric({0}, {1})",
     },
     exp.Mul: {
         SqlType.BIGINT: "bigint({0} * {1})",
-        SqlType.DOUBLE: "double({0} * {1})",
+        SqlType.DOUBLE: "multiply_double({0}, {1})",
         SqlType.NUMERIC: "multiply_numeric({0}, {1})",
     },
     exp.Div: {
@@ -97,7 +120,7 @@ _ARITHMETIC: dict[type[exp.Expr], dict[SqlType, str]] = {
     },
     exp.Mod: {SqlType.BIGINT: "remainder_bigint({0}, {1})", SqlType.NUMERIC: "remainder_numeric({0}, {1})"},
 }
-_TIME_ARITHMETIC = {
+_TIME_ARITHMETIC: dict[tuple[type[exp.Expr], SqlType, SqlType], tuple[str, SqlType]] = {
     (exp.Add, SqlType.TIMESTAMP, SqlType.INTERVAL): ("add_interval({0}, {1})", SqlType.TIMESTAMP),
     (exp.Add, SqlType.INTERVAL, SqlType.TIMESTAMP): ("add_interval({1}, {0})", SqlType.TIMESTAMP),
     (exp.Sub, SqlType.TIMESTAMP, SqlType.INTERVAL): ("add_interval({0}, -{1})", SqlType.TIMESTAMP),
@@ -112,15 +135,35 @@ _TIME_ARITHMETIC = {
     (exp.Add, SqlType.DATE, SqlType.INTERVAL): ("add_interval(date_to_timestamp({0}), {1})", SqlType.LOCAL),
     (exp.Add, SqlType.INTERVAL, SqlType.DATE): ("add_interval(date_to_timestamp({1}), {0})", SqlType.LOCAL),
     (exp.Sub, SqlType.DATE, SqlType.INTERVAL): ("add_interval(date_to_timestamp({0}), -{1})", SqlType.LOCAL),
+    (exp.Add, SqlType.INTERVAL, SqlType.INTERVAL): ("add_intervals({0}, {1})", SqlType.INTERVAL),
+    (exp.Sub, SqlType.INTERVAL, SqlType.INTERVAL): ("add_intervals({0}, -{1})", SqlType.INTERVAL),
+    **{(exp.Mul, SqlType.INTERVAL, kind): ("multiply_interval({0}, {1})", SqlType.INTERVAL) for kind in NUMBERS},
+    **{(exp.Mul, kind, SqlType.INTERVAL): ("multiply_interval({1}, {0})", SqlType.INTERVAL) for kind in NUMBERS},
+    **{(exp.Div, SqlType.INTERVAL, kind): ("divide_interval({0}, {1})", SqlType.INTERVAL) for kind in NUMBERS},
 }
+_TIMES = (SqlType.TIMESTAMP, SqlType.LOCAL, SqlType.DATE, SqlType.INTERVAL)
+_LENGTHS = (SqlType.INTERVAL, *NUMBERS)
+_TIME_ADVICE = "An interval is added to a time and multiplied by a number: at + 5 * interval '1 second'."
 
 
 def _arithmetic(program: ExpressionCompiler, node: exp.Binary) -> Compiled:
-    left, right = program.compile(node.this), program.compile(node.expression)
+    steps, [first, *_] = Steps(program), (chain := chain_of(node, tuple(_ARITHMETIC)))
+    value = program.compile(first.this)
+    for operation in chain:
+        program.handler_of(operation)
+        value = steps.shallow(_operation(program, operation, value, program.compile(operation.expression)))
+    return steps.finished(value)
+
+
+def _operation(program: ExpressionCompiler, node: exp.Binary, left: Compiled, right: Compiled) -> Compiled:
     timed = _TIME_ARITHMETIC.get((type(node), left.type, right.type))
     if timed is not None:
-        return program.strict(timed[0], [left, right], timed[1])
-    left, right = program.together([node.this, node.expression], described(node))
+        return _folded(program, node, program.strict(timed[0], [left, right], timed[1]), [left, right])
+    if (left.type in _TIMES and right.type in _LENGTHS) or (left.type in _LENGTHS and right.type in _TIMES):
+        raise program.refused(
+            node, f"{described(node)} is not defined for {left.type.value} and {right.type.value}.", _TIME_ADVICE
+        )
+    left, right = program.together([node.this, node.expression], node, [left, right])
     template = _ARITHMETIC[type(node)].get(left.type)
     if left.type is SqlType.NULL:
         return Compiled("None", SqlType.NULL, nullable=True)
@@ -129,22 +172,40 @@ def _arithmetic(program: ExpressionCompiler, node: exp.Binary) -> Compiled:
     return program.strict(template, [left, right], left.type)
 
 
-_NEGATIONS = {SqlType.BIGINT: "bigint(-{0})", SqlType.DOUBLE: "(-{0})", SqlType.NUMERIC: "negate_numeric({0})"}
+def _folded(program: ExpressionCompiler, node: exp.Expr, compiled: Compiled, operands: Sequence[Compiled]) -> Compiled:
+    """Return an interval of constants as a constant: windows and joins need its length before there is a row."""
+    if compiled.type is not SqlType.INTERVAL or any(each.literal is None for each in operands):
+        return compiled
+    try:
+        value = program.function("folded", "", [f"return {compiled.code}"])()
+    except SqlDataError as error:
+        raise program.refused(node, f"{described(node)} has no value: {error}.") from error
+    return _constant(program.constant(value), SqlType.INTERVAL, value)
+
+
+_NEGATIONS = {
+    SqlType.BIGINT: "bigint(-{0})",
+    SqlType.DOUBLE: "(-{0})",
+    SqlType.NUMERIC: "negate_numeric({0})",
+    SqlType.INTERVAL: "multiply_interval({0}, -1)",
+}
 
 
 def _negative(program: ExpressionCompiler, node: exp.Neg) -> Compiled:
     operand = program.compile(node.this)
-    if not operand.type.is_number:
+    if operand.type not in _NEGATIONS:
         raise program.refused(node, f"A minus sign is not defined for {operand.type.value}.")
     negated = program.strict(_NEGATIONS[operand.type], [operand], operand.type)
-    if operand.literal is None or operand.type is SqlType.NUMERIC:
+    if operand.type is SqlType.INTERVAL:
+        return _folded(program, node, negated, [operand])
+    if operand.literal is None or operand.type is SqlType.NUMERIC or operand.literal == -(2**63):
         return negated
     return _constant(f"(-{operand.code})", operand.type, -operand.literal)
 
 
 def _comparison(operator: str) -> Callable[[ExpressionCompiler, exp.Binary], Compiled]:
     def compile_comparison(program: ExpressionCompiler, node: exp.Binary) -> Compiled:
-        operands = program.compared([node.this, node.expression], described(node))
+        operands = program.compared([node.this, node.expression], node)
         return program.strict(f"({{0}} {operator} {{1}})", operands, SqlType.BOOLEAN)
 
     return compile_comparison
@@ -152,28 +213,53 @@ def _comparison(operator: str) -> Callable[[ExpressionCompiler, exp.Binary], Com
 
 def _same(*, negated: bool) -> Callable[[ExpressionCompiler, exp.Binary], Compiled]:
     def compile_same(program: ExpressionCompiler, node: exp.Binary) -> Compiled:
-        left, right = program.compared([node.this, node.expression], described(node))
+        left, right = program.compared([node.this, node.expression], node)
         return Compiled(f"({left.code} {'!=' if negated else '=='} {right.code})", SqlType.BOOLEAN)
 
     return compile_same
 
 
-def _connective(word: str, decisive: bool) -> Callable[[ExpressionCompiler, exp.Connector], Compiled]:
-    """Return the handler of AND or OR: three-valued, and decided by one operand with the decisive value."""
+def _connective(kind: type[exp.Connector]) -> Callable[[ExpressionCompiler, exp.Connector], Compiled]:
+    """Return the handler of AND or OR."""
 
     def compile_connective(program: ExpressionCompiler, node: exp.Connector) -> Compiled:
-        left, right = (program.expect(each, SqlType.BOOLEAN) for each in (node.this, node.expression))
-        columns = computed(CONNECTIVES[word], [left.columns, right.columns])
-        if not left.nullable and not right.nullable:
-            return Compiled(f"({left.code} {word} {right.code})", SqlType.BOOLEAN, columns=columns)
-        first, second = program.temporary(), program.temporary()
-        code = (
-            f"({decisive} if ({first} := {left.code}) is {decisive} or ({second} := {right.code}) is {decisive} "
-            f"else None if {first} is None or {second} is None else {not decisive})"
-        )
-        return Compiled(code, SqlType.BOOLEAN, nullable=True, columns=columns)
+        chain = chain_of(node, (kind,))
+        operands = [chain[0].this, *(each.expression for each in chain)]
+        return _connected(program, kind, [program.expect(each, SqlType.BOOLEAN) for each in operands])
 
     return compile_connective
+
+
+def _connected(program: ExpressionCompiler, kind: type[exp.Connector], operands: Sequence[Compiled]) -> Compiled:
+    """Return the code of conditions joined by AND or OR: three-valued, and decided by the first operand with the decisive value."""
+    decisive = kind is exp.Or
+    word = "or" if decisive else "and"
+    columns = computed(CONNECTIVES[word], [each.columns for each in operands])
+    if not any(each.nullable for each in operands):
+        return Compiled(f"({f' {word} '.join(each.code for each in operands)})", SqlType.BOOLEAN, columns=columns)
+    tests, names = [], []
+    for each in operands:
+        if each.nullable:
+            names.append(program.temporary())
+            tests.append(f"({names[-1]} := {each.code}) is {decisive}")
+        else:
+            tests.append(each.code if decisive else f"not {each.code}")
+    unknown = " or ".join(f"{name} is None" for name in names)
+    code = f"({decisive} if {' or '.join(tests)} else None if {unknown} else {not decisive})"
+    return Compiled(code, SqlType.BOOLEAN, nullable=True, columns=columns)
+
+
+def _bound(program: ExpressionCompiler, value: Compiled) -> tuple[Compiled, str]:
+    """Return a value that several operations use, and the code that stores it before the first one; empty if it needs no variable."""
+    if value.literal is not None or value.code.replace(".", "_").isidentifier():
+        return value, ""
+    name = program.temporary()
+    return replace(value, code=name, columns=computed_once(value.columns)), f"{name} := {value.code}"
+
+
+def _after(stored: str, compiled: Compiled) -> Compiled:
+    """Return code that stores a value first. A tuple is true whatever it contains."""
+    return replace(compiled, code=f"({compiled.code} if (({stored}),) else None)") if stored else compiled
 
 
 def _not(program: ExpressionCompiler, node: exp.Not) -> Compiled:
@@ -207,36 +293,49 @@ def _in(program: ExpressionCompiler, node: exp.In) -> Compiled:
             SqlType.BOOLEAN,
             kernel=is_member(list(values), operand.type),
         )
-    if any(member.nullable for member in members):
-        comparisons = [exp.EQ(this=node.this.copy(), expression=each.copy()) for each in node.expressions]
-        return program.compile(exp.or_(*comparisons, copy=False))
-    code = " or ".join(f"{{0}} == ({member.code})" for member in members)
-    name = program.temporary()
-    bound = Compiled(f"({name} := {operand.code})", operand.type)
-    if operand.nullable:
-        return Compiled(f"(None if {bound.code} is None else {code.format(name)})", SqlType.BOOLEAN, nullable=True)
-    first, *rest = members
-    tests = [f"{bound.code} == ({first.code})", *(f"{name} == ({member.code})" for member in rest)]
-    return Compiled(f"({' or '.join(tests)})", SqlType.BOOLEAN)
+    operand, stored = _bound(program, operand)
+    tests = [program.strict("({0} == {1})", [operand, member], SqlType.BOOLEAN) for member in members]
+    return _after(stored, _connected(program, exp.Or, tests))
 
 
 def _between(program: ExpressionCompiler, node: exp.Between) -> Compiled:
-    low = exp.GTE(this=node.this.copy(), expression=node.args["low"].copy())
-    high = exp.LTE(this=node.this.copy(), expression=node.args["high"].copy())
-    return program.compile(exp.And(this=low, expression=high))
+    tests, (operand, stored) = [], _bound(program, program.compile(node.this))
+    for name, operator in (("low", ">="), ("high", "<=")):
+        nodes = [node.this, node.args[name]]
+        pair = program.compared(nodes, node, [operand, program.compile(nodes[1])])
+        tests.append(program.strict(f"({{0}} {operator} {{1}})", pair, SqlType.BOOLEAN))
+    return _after(stored, _connected(program, exp.And, tests))
 
 
 def _case(program: ExpressionCompiler, node: exp.Case) -> Compiled:
     branches = node.args["ifs"]
     default = node.args.get("default") or exp.Null()
-    results = program.together([*(branch.args["true"] for branch in branches), default], "CASE")
-    code, columns = results[-1].code, results[-1].columns
-    for branch, result in zip(reversed(branches), reversed(results[:-1]), strict=True):
-        equation = branch.this if node.this is None else exp.EQ(this=node.this.copy(), expression=branch.this.copy())
-        condition = program.expect(equation, SqlType.BOOLEAN)
-        code = f"({result.code} if {condition.code} else {code})"
-        columns = computed(chosen, [condition.columns, result.columns, columns])
-    return Compiled(code, results[0].type, nullable=any(result.nullable for result in results), columns=columns)
+    *results, last = program.together([*(branch.args["true"] for branch in branches), default], "CASE")
+    conditions, stored = _conditions(program, node)
+    pairs = list(zip(conditions, results, strict=True))
+    operands = [each.columns for pair in pairs for each in pair]
+    # A tuple is true whatever it contains: the first condition that holds stores its result, and ends the chain.
+    name = program.temporary()
+    tests = " or ".join(f"{condition.code} and (({name} := {result.code}),)" for condition, result in pairs)
+    chain = Compiled(
+        f"({name} if {tests} else {last.code})",
+        last.type,
+        nullable=any(result.nullable for result in (*results, last)),
+        columns=computed(chosen, [*operands, last.columns]),
+    )
+    return _after(stored, chain)
+
+
+def _conditions(program: ExpressionCompiler, node: exp.Case) -> tuple[list[Compiled], str]:
+    """Return the conditions of the branches of CASE; with a value after CASE, the comparisons with it, and the code that stores it."""
+    nodes = [branch.this for branch in node.args["ifs"]]
+    if node.this is None:
+        return [program.expect(each, SqlType.BOOLEAN) for each in nodes], ""
+    conditions, (operand, stored) = [], _bound(program, program.compile(node.this))
+    for each in nodes:
+        pair = program.compared([node.this, each], "CASE", [operand, program.compile(each)])
+        conditions.append(program.strict("({0} == {1})", pair, SqlType.BOOLEAN))
+    return conditions, stored
 
 
 def _cast(program: ExpressionCompiler, node: exp.Cast) -> Compiled:
@@ -245,7 +344,22 @@ def _cast(program: ExpressionCompiler, node: exp.Cast) -> Compiled:
         raise program.refused(node, f"There is no type {node.args['to'].sql()}.", f"The types are: {_types()}.")
     if isinstance(node.this, exp.IntDiv):
         return program.compile(node.this)
+    return _converted(program, node, program.compile(node.this), wanted)
+
+
+def _try_cast(program: ExpressionCompiler, node: exp.TryCast) -> Compiled:
+    """Compile TRY_CAST: NULL for a value that the cast refuses. An error of the value itself stays one."""
+    wanted = declared_type(node.args["to"])
+    if wanted is None:
+        return _cast(program, node)
     operand = program.compile(node.this)
+    converted = _converted(program, node, Compiled("value", operand.type), wanted)
+    convert = program.constant(program.function("convert", "value", [f"return {converted.code}"]))
+    return program.strict(f"attempted({convert}, {{0}})", [operand], wanted, nullable=True)
+
+
+def _converted(program: ExpressionCompiler, node: exp.Cast, operand: Compiled, wanted: SqlType) -> Compiled:
+    """Return the code of a value of another type, at the place of a cast."""
     implicit = program.converted(operand, wanted)
     if implicit is not None:
         return _scaled(program, node, implicit)
@@ -266,11 +380,17 @@ def _scaled(program: ExpressionCompiler, node: exp.Cast, value: Compiled) -> Com
     parameters = [parameter.name for parameter in node.args["to"].expressions]
     if not parameters:
         return value
-    if value.type is not SqlType.NUMERIC or not all(parameter.isdigit() for parameter in parameters):
+    if value.type is not SqlType.NUMERIC or not all(each.isascii() and each.isdigit() for each in parameters):
         raise program.refused(node, f"Parameters of {value.type.value} are not supported.", "Leave them out.")
     scale = int(parameters[1]) if len(parameters) > 1 else 0
+    if max(int(parameters[0]), scale) > _MOST_PLACES:
+        raise program.refused(node, f"numeric has at most {_MOST_PLACES} digits.", "Write numeric without parameters.")
     limit = program.constant(Decimal(10) ** (int(parameters[0]) - scale))
     return program.strict(f"bounded_numeric({{0}}, {scale}, {limit})", [value], SqlType.NUMERIC)
+
+
+_MOST_PLACES = 1_000
+"""The most digits of numeric with parameters, as in PostgreSQL."""
 
 
 def _types() -> str:
@@ -279,13 +399,9 @@ def _types() -> str:
 
 def _coalesce(program: ExpressionCompiler, node: exp.Coalesce) -> Compiled:
     *firsts, last = program.together([node.this, *node.expressions], "coalesce")
-    code = last.code
-    for value in reversed(firsts):
-        if not value.nullable:
-            code = value.code
-            continue
-        name = program.temporary()
-        code = f"({name} if ({name} := {value.code}) is not None else {code})"
+    name = program.temporary()
+    tests = " or ".join(f"({name} := {value.code}) is not None" for value in firsts)
+    code = f"({name} if {tests} else {last.code})" if firsts else last.code
     columns = computed(FIRST_VALUE, [value.columns for value in [*firsts, last]])
     return Compiled(code, last.type, nullable=all(value.nullable for value in [*firsts, last]), columns=columns)
 
@@ -326,14 +442,15 @@ OPERATORS: dict[type[exp.Expr], Handler] = {
     exp.GTE: Handler(_comparison(">=")),
     exp.NullSafeEQ: Handler(_same(negated=False)),
     exp.NullSafeNEQ: Handler(_same(negated=True)),
-    exp.And: Handler(_connective("and", decisive=False), is_lazy=True),
-    exp.Or: Handler(_connective("or", decisive=True), is_lazy=True),
+    exp.And: Handler(_connective(exp.And), is_lazy=True),
+    exp.Or: Handler(_connective(exp.Or), is_lazy=True),
     exp.Not: Handler(_not),
     exp.Is: Handler(_is, frozenset({"this", "expression", "negate"})),
     exp.In: Handler(_in, frozenset({"this", "expressions"})),
     exp.Between: Handler(_between, frozenset({"this", "low", "high"})),
     exp.Case: Handler(_case, frozenset({"this", "ifs", "default"}), is_lazy=True),
     exp.Cast: Handler(_cast, frozenset({"this", "to"})),
+    exp.TryCast: Handler(_try_cast, frozenset({"this", "to", "safe", "requires_string"})),
     exp.Coalesce: Handler(_coalesce, frozenset({"this", "expressions"}), is_lazy=True),
     exp.Nullif: Handler(_nullif),
     exp.Greatest: Handler(_extreme("greatest"), frozenset({"this", "expressions", "ignore_nulls"})),

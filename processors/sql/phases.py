@@ -13,21 +13,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from sqlglot import exp
 
-from ..declare.aggregator import Aggregator
-from ..declare.processor import Processor
-from ..declare.stateless import Stateless
-from ..declare.two_phase import TwoPhase
-from ..time.windows import Session
+from ..declare import Aggregator, Processor, Stateless, TwoPhase
+from ..time import Session
 from .aggregates import Aggregate
 from .errors import SqlText
 from .expression_compiler import Compiled, position_of
-from .expressions import Program
+from .expressions import StatementProgram
 from .queries import Query
 from .relations import Relation
 from .statements import CreateTable, Setting
 
 if TYPE_CHECKING:
-    from .grouping import Group
+    from .grouping import QueryGroups
 
 GROUP_KEY = "group_key"
 """The key of internal categories: the values of GROUP BY as JSON."""
@@ -36,7 +33,7 @@ TWO_PHASE = "two_phase"
 _JSON = msgspec.json.Encoder(order="deterministic")
 
 
-def encoder_of_keys(program: Program) -> str:
+def encoder_of_keys(program: StatementProgram) -> str:
     """Return the code of the function from the values of GROUP BY to the key of a group."""
     return program.constant(lambda *values: _JSON.encode(values).decode())
 
@@ -68,7 +65,9 @@ def is_two_phase(query: Query) -> bool:
     return setting.value
 
 
-def phases_of(query: Query, group: Group, program: Program, keys: Sequence[Compiled]) -> Mapping[str, Any]:
+def phases_of(
+    query: Query, group: QueryGroups, program: StatementProgram, keys: Sequence[Compiled]
+) -> Mapping[str, Any]:
     """Return the attribute `two_phase` of the aggregator of a query.
 
     Args:
@@ -91,7 +90,7 @@ def phases_of(query: Query, group: Group, program: Program, keys: Sequence[Compi
     return {TWO_PHASE: TwoPhase(key, partials=f"{category}.partials", **buckets)}
 
 
-def could_have_phases(query: Query, group: Group, processor: type[Processor]) -> bool:
+def could_have_phases(query: Query, group: QueryGroups, processor: type[Processor]) -> bool:
     """Return whether a query with groups could have two phases, and has one.
 
     Args:
@@ -107,7 +106,7 @@ def could_have_phases(query: Query, group: Group, processor: type[Processor]) ->
     )
 
 
-def _reason(query: Query, group: Group) -> tuple[str, str] | None:
+def _reason(query: Query, group: QueryGroups) -> tuple[str, str] | None:
     """Return why a query cannot have two phases, and what to write; None if it can."""
     if query.source.step.kind is not Stateless:
         return (
@@ -133,7 +132,7 @@ def _reason(query: Query, group: Group) -> tuple[str, str] | None:
     return None
 
 
-def has_key_of_source(source: Relation, group: Group) -> bool:
+def has_key_of_source(source: Relation, group: QueryGroups) -> bool:
     """Return whether a query groups by the key of its source, so that its events spread over no further buckets."""
     return any(isinstance(key, exp.Column) and source.is_keyed_by(key.name) for key in group.keys)
 
@@ -150,11 +149,11 @@ def expect_commutative(query: Query, found: Sequence[tuple[exp.Expr, Aggregate]]
             )
 
 
-def _key_of_group(query: Query, program: Program, keys: Sequence[Compiled]) -> Callable[[Any], str]:
+def _key_of_group(query: Query, program: StatementProgram, keys: Sequence[Compiled]) -> Callable[[Any], str]:
     """Return the function from a row to the key of its group. A row that WHERE excludes needs none, and may have none."""
     encoded = f"{encoder_of_keys(program)}({', '.join(key.code for key in keys)})"
     where = query.condition(program)
-    code = encoded if where is None else f"{encoded} if {where.code} else ''"
+    code = encoded if where is None else f"{encoded} if {where.code} else {program.constant('')}"
     key: Callable[[Any], str] = program.function("group", "event", [f"return {code}"])
     key.__qualname__ = GROUP_KEY  # as explanations and descriptions of state name it
     return key

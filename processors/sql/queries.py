@@ -8,25 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from ..declare.processor import Processor
-from ..declare.semantics import Semantics
-from ..declare.stateless import Stateless
-from ..time.watermarks import BoundedOutOfOrderness, Confidence, UpstreamWatermark, Watermark
+from ..declare import Processor, Semantics, Stateless
+from ..time import BoundedOutOfOrderness, Confidence, UpstreamWatermark, Watermark
 from ..validation import did_you_mean
 from .aggregates import is_aggregate
 from .columns import ARROW_TYPES, computed_table, filtered, unless_no_value
 from .errors import SqlText
 from .expression_compiler import Compiled, described, position_of
-from .expressions import Program
+from .expressions import StatementProgram
 from .python_calls import PythonAggregate, PythonFunction
-from .relations import CATEGORY_SETTINGS, Relation, TableDeclaration, duration, unknown_setting
+from .relations import CATEGORY_SETTINGS, Relation, TableDeclaration, duration, expect_name, unknown_setting
 from .statements import CreateTable, Setting
 from .types import PYTHON_TYPES, ColumnType, SqlType
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_PROCESSOR_SETTINGS = ("semantics", "late", "out_of_orderness", "two_phase")
+_PROCESSOR_SETTINGS = ("semantics", "late", "out_of_orderness", "two_phase", "on_error")
 _STORED = {SqlType.INTERVAL: "Write its seconds: extract(epoch FROM …)."}
 """What to write for a type that results do not have."""
 _CLAUSES = frozenset({"expressions", "distinct", "from_", "joins", "where", "group", "having"})
@@ -104,7 +102,7 @@ class Query:
         _, node = self.columns[at]
         return isinstance(node, exp.Column) and node.name == self.source.time
 
-    def condition(self, program: Program) -> Compiled | None:
+    def condition(self, program: StatementProgram) -> Compiled | None:
         """Return the code of its WHERE; None without one."""
         where = self.select.args.get("where")
         if where is None:
@@ -130,6 +128,7 @@ class Query:
         types = {name: ColumnType(each.type, each.nullable) for name, each in columns.items()}
         nodes = dict(self.columns)
         for name, kind in types.items():
+            expect_name(self.text, position_of(nodes.get(name, self.select)), name)
             if kind.type not in PYTHON_TYPES:
                 raise self.text.refusal(
                     position_of(nodes.get(name, self.select)),
@@ -170,7 +169,7 @@ class Query:
         return replace(Relation.of(self.text, declared), has_watermarks=keeps_time)
 
     def filtered_rows(
-        self, program: Program, output: Relation, columns: Mapping[str, Compiled], **options: Any
+        self, program: StatementProgram, output: Relation, columns: Mapping[str, Compiled], **options: Any
     ) -> type[Processor]:
         """Return the processor that writes a row for each row of the source for which WHERE holds: in columns, if they are known.
 
@@ -220,7 +219,7 @@ class Query:
         )
 
     def row_processor(
-        self, program: Program, source: Relation, output: Relation, body: Sequence[str], **options: Any
+        self, program: StatementProgram, source: Relation, output: Relation, body: Sequence[str], **options: Any
     ) -> type[Processor]:
         """Return the processor without aggregates that runs lines of code for each row of a source, and returns their outputs.
 
@@ -271,7 +270,7 @@ class Query:
         )
 
 
-def constructor(program: Program, output: Relation, columns: Mapping[str, Compiled]) -> str:
+def constructor(program: StatementProgram, output: Relation, columns: Mapping[str, Compiled]) -> str:
     """Return the code that creates a record of a table."""
     values = ", ".join(f"{output.attributes[name]}={each.code}" for name, each in columns.items())
     return f"{program.constant(output.category.record)}({values})"

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from ..declare.processor import Processor
-from ..time.windows import GlobalWindow, Session
+from ..declare import Processor
+from ..time import GlobalWindow, Session
 from .aggregates import STORED, Ranked, is_aggregate
 from .expression_compiler import Compiled, position_of
-from .expressions import Program
-from .grouping import Group, grouped
+from .expressions import StatementProgram
+from .grouping import QueryGroups, grouped
 from .inner_queries import within
 from .phases import TWO_PHASE
 from .queries import Query, constructor
@@ -47,12 +47,13 @@ def ranked(query: Query) -> tuple[list[type[Processor]], Relation]:
     inner = _inner(query, roles)
     processors, relation = grouped(inner)
     rows = replace(query, source=relation)
-    program = Program(query.text, relation)
+    program = StatementProgram(query.text, relation)
     columns = _results(query, roles, program)
     bound = roles.bound_in(columns)
     single = next(iter(roles.group)) if len(roles.group) == 1 else None
     key = single if single is not None and not columns[single].nullable else None
     output = rows.output(columns, bound, key)
+    output = replace(output, updates=output.updates or relation.updates)
     written = constructor(program, output, columns)
     body = [f"return [{written} for row in ranked_rows(event.{_RANKED})]"]
     return [*processors, rows.row_processor(program, relation, output, body)], output
@@ -100,7 +101,7 @@ class _Roles:
             name: node.name for name, node in query.columns if isinstance(node, exp.Column) and node.name in _BOUNDS
         }
         plain = {name: node for name, node in query.columns if not is_topk(node) and name not in bounds}
-        group = Group.of(query)
+        group = QueryGroups.of(query)
         if isinstance(group.window, GlobalWindow):
             raise query.text.refusal(
                 position_of(query.select), "topk needs a window, at whose end the ranks are final.", _EXAMPLE
@@ -163,9 +164,9 @@ def _grouping(select: exp.Select) -> list[exp.Expr]:
     return [] if clause is None else list(clause.expressions)
 
 
-def _results(query: Query, roles: _Roles, program: Program) -> dict[str, Compiled]:
+def _results(query: Query, roles: _Roles, program: StatementProgram) -> dict[str, Compiled]:
     """Return the columns of the results: the group and the bounds from the ranked record, the item and its sum from a row of it."""
-    of_source = Program(query.text, query.source)
+    of_source = StatementProgram(query.text, query.source)
     items = list(roles.items)
     columns: dict[str, Compiled] = {}
     for name, node in query.columns:

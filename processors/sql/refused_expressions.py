@@ -15,8 +15,9 @@ _QUERY_ADVICE = (
     "origin = a.code."
 )
 _OVER_ADVICE: dict[type[exp.Expr], str] = {
-    exp.RowNumber: "For the first row of each value, write SELECT DISTINCT, or first(…) with GROUP BY. For the first rows of a window, write "
-    "GROUP BY … ORDER BY … LIMIT 10 EMIT ON WINDOW CLOSE, or topk(…).",
+    exp.RowNumber: "For the first or latest row of each value by event time, write first(…) or last(…) of its columns, with GROUP BY. For the first rows of "
+    "a window, write GROUP BY id, tumble(…) ORDER BY … LIMIT 10 EMIT ON WINDOW CLOSE, where id differs in each row, or SELECT id, topk(price, 10): topk adds "
+    "up the weights of equal items.",
     exp.Lag: "Keep the last value in the state of a penstock.Stateful with `ordered = True`, in an app in Python.",
     exp.Lead: "Join the table with itself within an interval, or keep the last row in the state of a penstock.Stateful with `ordered = True`, in Python.",
 }
@@ -39,10 +40,9 @@ EXPRESSION_ADVICE: dict[type[exp.Expr], str] = {
     exp.Distinct: "Only count has DISTINCT; min and max are the same without it.",
     exp.If: _CASE_ADVICE,
     exp.JSONBContains: "Write (payload -> 'a') IS NOT NULL.",
-    exp.Order: "Aggregates take events as they arrive. For the rows with the largest values, write ORDER BY … LIMIT 10 after GROUP BY.",
+    exp.Order: "first and last take the values in the order of event times. For the rows with the largest values, write ORDER BY … LIMIT 10 after GROUP BY.",
     exp.RawString: _TEXT_ADVICE,
     exp.SimilarTo: "Write a regular expression: page ~ '^/a.*'.",
-    exp.TryCast: "Write CASE WHEN page ~ '^[0-9]+$' THEN cast(page AS bigint) END.",
     exp.Tuple: "Compare one value at a time: a = 1 AND b = 2.",
     exp.UnicodeString: _TEXT_ADVICE,
 }

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from enum import Enum
 from keyword import iskeyword
 from typing import Any
+from unicodedata import normalize
 
 import msgspec
 from sqlglot import exp
 
-from ..declare.categories import AnyCategory, Category
-from ..declare.processor import Processor
-from ..declare.records import Record
-from ..declare.stateless import Stateless
+from ..declare import AnyCategory, Category, Processor, Record, Stateless
 from ..errors import DeclarationError
 from ..validation import did_you_mean
 from .columns import ARROW_TYPES, named_column
@@ -51,6 +50,15 @@ class TableDeclaration:
     group: tuple[str, ...] = ()
 
 
+class Updates(Enum):
+    """Why a row of a table replaces the earlier rows of its key."""
+
+    LATEST_ROWS = "compacted"
+    """The category retains the latest row of each key."""
+    RESULTS = "results"
+    """Its query writes the result of a group again when it changes."""
+
+
 @dataclass(frozen=True)
 class RowStep:
     """A kind of processor, and its method that receives each row.
@@ -81,6 +89,7 @@ class Relation:
         attributes: the Python names of the fields of its record, by column.
         time: the column with the event time.
         has_watermarks: whether processors write it, in this file or elsewhere, with watermarks of this event time.
+        updates: why a row replaces the earlier rows of its key; None if each row is an event of its own.
     """
 
     name: str
@@ -89,6 +98,7 @@ class Relation:
     attributes: Mapping[str, str]
     time: str
     has_watermarks: bool = False
+    updates: Updates | None = None
 
     @property
     def key(self) -> str | None:
@@ -139,7 +149,8 @@ class Relation:
         _check_settings(text, declared)
         attributes = attributes_of(declared.columns)
         category = _category(text, declared, record_of(declared.name, declared.columns, attributes))
-        return Relation(declared.name, category, declared.columns, attributes, declared.time)
+        updates = Updates.LATEST_ROWS if category.compacted else None
+        return Relation(declared.name, category, declared.columns, attributes, declared.time, updates=updates)
 
     def column(self, table: str | None, name: str) -> Compiled | None:
         """Return the code of a column; None if there is none of this name."""
@@ -167,6 +178,7 @@ def column_types(text: SqlText, declared: Sequence[ColumnDefinition], needed: Co
     """
     columns: dict[str, ColumnType] = {}
     for column in declared:
+        expect_name(text, column.position, column.name)
         if column.type not in PYTHON_TYPES:
             problem = "has no type" if column.type is None else f"has the type {column.type.value}"
             advice = f"Write one of: {', '.join(kind.value for kind in PYTHON_TYPES)}."
@@ -180,6 +192,16 @@ def column_types(text: SqlText, declared: Sequence[ColumnDefinition], needed: Co
             )
         columns[column.name] = ColumnType(column.type, nullable=column.nullable and column.name not in needed)
     return columns
+
+
+def expect_name(text: SqlText, position: int, name: str) -> None:
+    """Raise SqlRefused for the name of a column that no field of a message can have."""
+    if any(character in '"\\' or character < " " for character in name):
+        raise text.refusal(
+            position,
+            f"The name {name!r} contains a double quote, a backslash or a control character, which fields of messages do not have.",
+            "Choose another name.",
+        )
 
 
 def no_key(_: Record) -> str:
@@ -262,12 +284,21 @@ def _value(settings: Settings, name: str) -> str | int | bool | None:
 
 def attributes_of(columns: Iterable[str]) -> dict[str, str]:
     """Return the Python name of each column: its own name where Python allows it."""
-    return {column: _attribute(column, index) for index, column in enumerate(columns)}
+    names = list(columns)
+    usable = {column for column in names if _is_usable(column)}
+    attributes: dict[str, str] = {}
+    for index, column in enumerate(names):
+        attribute = column if column in usable else f"column_{index}"
+        while attribute in usable and attribute != column:
+            attribute += "_"
+        attributes[column] = attribute
+    return attributes
 
 
-def _attribute(column: str, index: int) -> str:
-    is_usable = column.isidentifier() and not iskeyword(column) and not column.startswith("_")
-    return column if is_usable else f"column_{index}"
+def _is_usable(column: str) -> bool:
+    """Return whether a column can be an attribute. Python's code names an attribute in its normal form only."""
+    is_normal = normalize("NFKC", column) == column
+    return column.isidentifier() and is_normal and not iskeyword(column) and not column.startswith("_")
 
 
 def record_of(name: str, columns: Mapping[str, ColumnType], attributes: Mapping[str, str]) -> type[Record]:

@@ -17,7 +17,7 @@ from sqlglot import exp
 from .errors import SqlText
 from .expression_compiler import position_of
 from .join_conditions import Side, conjuncts
-from .joins import side_of
+from .joins import missing_key_of, side_of
 from .lookup_tables import LookupTable
 from .queries import table_of
 from .refused_expressions import SEMI_JOIN_EXAMPLE, first_part
@@ -155,13 +155,15 @@ class _Builder:
             lookup = self.lookups[name]
             return Side(source.this.alias or name, lookup.columns, lookup.attributes), lookup.key
         right = table_of(self.text, source, self.relations)
-        if source.this.args.get("version") is None or right.key is None:
+        if source.this.args.get("version") is None:
             raise self.text.refusal(
                 position_of(source.this),
                 f"{name} is a stream: whether it contains a row is never final.",
                 f"For the latest row of each key, write FROM {name} FOR SYSTEM_TIME AS OF {self.time}. For events at about the same time, JOIN {name} within an "
                 "interval.",
             )
+        if right.key is None:
+            raise self.text.refusal(position_of(source.this), *missing_key_of(right))
         return Side(right.name, right.columns, right.attributes), right.key
 
     def _expect_key(self, inner: exp.Select, side: Side, key: str) -> None:

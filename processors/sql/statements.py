@@ -406,7 +406,7 @@ def _without_window(text: SqlText, tokens: list[Token]) -> tuple[list[Token], ti
         ):
             interval = exp.Interval(this=exp.Literal.string(amount.text), unit=exp.Var(this=unit.text))
             interval.meta["start"] = token.start
-            return tokens[:index] + tokens[index + 4 :], window_length(text, interval)
+            return tokens[:index] + tokens[index + 4 :], window_length(text, interval, interval_of(text, interval))
     return tokens, None
 
 

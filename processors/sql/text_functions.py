@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from sqlglot import exp
 
-from .columns import is_like
+from .columns import is_like, joined_texts
 from .conversions import CASTS
-from .expression_compiler import Compiled, ExpressionCompiler, Handler, Signature, apply_signature, fixed
+from .expression_compiler import Compiled, ExpressionCompiler, Handler, Signature, apply_signature, chain_of, fixed
 from .types import SqlType
 
 _TO_TEXT = {
@@ -18,16 +19,22 @@ _TO_TEXT = {
     **{kind: code for (kind, wanted), code in CASTS.items() if wanted is SqlType.TEXT},
 }
 """The code of the text of a value, by its type."""
-_SHOWN = {**_TO_TEXT, SqlType.BOOLEAN: "('t' if {0} else 'f')"}
+_SHOWN = {**_TO_TEXT, SqlType.BOOLEAN: "boolean_to_letter({0})"}
 """The same for concat and concat_ws: as PostgreSQL shows a value alone."""
 
 
 def _concatenation(program: ExpressionCompiler, node: exp.DPipe) -> Compiled:
-    texts = [_as_text(program, each, _TO_TEXT) for each in (node.this, node.expression)]
-    for operand in (node.this, node.expression):
+    chain = chain_of(node, (exp.DPipe,))
+    operands = [chain[0].this, *(each.expression for each in chain)]
+    texts = [_as_text(program, each, _TO_TEXT) for each in operands]
+    for operand in operands:
         if program.compile(operand).type is SqlType.JSON:
             raise program.refused(operand, "|| does not merge JSON values.", "Join their texts: cast(… AS text).")
-    return program.strict("({0} + {1})", texts, SqlType.TEXT)
+    if len(texts) == 2:
+        return program.strict("({0} + {1})", texts, SqlType.TEXT)
+    places = ", ".join(f"{{{index}}}" for index in range(len(texts)))
+    template = f"join_texts({program.constant('')}, ({places}))"
+    return program.strict(template, texts, SqlType.TEXT, kernel=joined_texts)
 
 
 def _as_text(program: ExpressionCompiler, node: exp.Expr, templates: Mapping[SqlType, str]) -> Compiled:
@@ -40,13 +47,19 @@ def _as_text(program: ExpressionCompiler, node: exp.Expr, templates: Mapping[Sql
 def _concat(program: ExpressionCompiler, node: exp.Concat) -> Compiled:
     """Compile concat, which passes over NULL."""
     texts = [_as_text(program, each, _SHOWN) for each in node.expressions]
-    return Compiled("(" + " + ".join(f"({t.code} or '')" if t.nullable else t.code for t in texts) + ")", SqlType.TEXT)
+    return _joined(program, Compiled(program.constant(""), SqlType.TEXT), texts)
 
 
 def _concat_ws(program: ExpressionCompiler, node: exp.ConcatWs) -> Compiled:
     separator, *texts = [_as_text(program, each, _SHOWN) for each in node.expressions]
-    listed = ", ".join(text.code for text in texts)
-    return program.strict(f"join_texts({{0}}, ({listed},))", [separator], SqlType.TEXT)
+    return _joined(program, separator, texts)
+
+
+def _joined(program: ExpressionCompiler, separator: Compiled, texts: Sequence[Compiled]) -> Compiled:
+    """Return the code of texts with a separator between them, without the texts that are NULL."""
+    places = "".join(f"{{{index}}}, " for index in range(1, len(texts) + 1))
+    operands = [separator, *(replace(text, nullable=False) for text in texts)]
+    return program.strict(f"join_texts({{0}}, ({places}))", operands, SqlType.TEXT)
 
 
 def _like(function: str) -> Callable[[ExpressionCompiler, exp.Binary], Compiled]:
@@ -70,7 +83,8 @@ def _escape(program: ExpressionCompiler, node: exp.Escape) -> Compiled:
         )
     operands = [program.expect(each, SqlType.TEXT) for each in (node.this.this, node.this.expression)]
     word = "not " if node.this.args.get("negate") else ""
-    return program.strict(f"({word}{function}({{0}}, {{1}}, {node.expression.this!r}))", operands, SqlType.BOOLEAN)
+    escape = program.constant(node.expression.this)
+    return program.strict(f"({word}{function}({{0}}, {{1}}, {escape}))", operands, SqlType.BOOLEAN)
 
 
 _POSIX = re.compile(r"\[\[:\w+:\]|\\[mMyY]")
@@ -99,7 +113,7 @@ def _regexp(flags: str) -> Callable[[ExpressionCompiler, exp.Expr], Compiled]:
     def compile_regexp(program: ExpressionCompiler, node: exp.Expr) -> Compiled:
         operands = [program.expect(each, SqlType.TEXT) for each in (node.this, node.expression)]
         _expect_valid(program, node.expression, operands[1])
-        return program.strict(f"matches({{0}}, {{1}}, {flags!r})", operands, SqlType.BOOLEAN)
+        return program.strict(f"matches({{0}}, {{1}}, {program.constant(flags)})", operands, SqlType.BOOLEAN)
 
     return compile_regexp
 

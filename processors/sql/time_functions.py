@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from sqlglot import exp
 
-from ..time.windows import MILLISECOND
+from ..time import MILLISECOND
 from ..validation import did_you_mean
 from . import values
 from .errors import SqlText
@@ -57,13 +57,23 @@ def interval_of(text: SqlText, node: exp.Interval) -> timedelta:
     )
 
 
-def window_length(text: SqlText, node: exp.Interval) -> timedelta:
+def constant_interval(program: ExpressionCompiler, node: exp.Expr) -> timedelta | None:
+    """Return the length of an interval of literals, such as `2 * interval '1 hour'`; None for another expression."""
+    compiled = program.compile(node)
+    return compiled.literal if compiled.type is SqlType.INTERVAL else None
+
+
+def window_length(text: SqlText, node: exp.Expr, length: timedelta) -> timedelta:
     """Return the length of a window, of its step, or of the gap between sessions.
 
+    Args:
+        text: the file, for messages.
+        node: its expression.
+        length: the value of the expression.
+
     Raises:
-        SqlRefused: it is not a literal of fixed units, or shorter than a millisecond.
+        SqlRefused: it is shorter than a millisecond, or has fractions of one.
     """
-    length = interval_of(text, node)
     if length < MILLISECOND or length % MILLISECOND:
         raise text.refusal(
             position_of(node),
@@ -84,7 +94,9 @@ def _extract(program: ExpressionCompiler, node: exp.Extract) -> Compiled:
                 node, f"extract does not know {part!r} of an interval.", "Write extract(epoch FROM …): its seconds."
             )
         return program.strict("seconds_of({0})", [source], SqlType.DOUBLE)
-    return program.strict(f"time_part({part!r}, {{0}})", [_moment(program, node.expression)], SqlType.DOUBLE)
+    return program.strict(
+        f"time_part({program.constant(part)}, {{0}})", [_moment(program, node.expression)], SqlType.DOUBLE
+    )
 
 
 def _moment(program: ExpressionCompiler, node: exp.Expr) -> Compiled:
@@ -122,10 +134,10 @@ def _zone(program: ExpressionCompiler, node: exp.Expr) -> str:
 
 def _date_bin(program: ExpressionCompiler, node: exp.DateBin) -> Compiled:
     width = exp.Interval(this=node.this) if isinstance(node.this, exp.Literal) else node.this
-    length = interval_of(program.text, width) if isinstance(width, exp.Interval) else timedelta()
-    if length <= timedelta():
+    length = constant_interval(program, width)
+    if length is None or length <= timedelta():
         raise program.refused(
-            node, "date_bin needs an interval above zero.", "Write date_bin('15 minutes', at, '2026-01-01')."
+            node, "date_bin needs a constant interval above zero.", "Write date_bin('15 minutes', at, '2026-01-01')."
         )
     times = [program.expect(each, SqlType.TIMESTAMP) for each in (node.expression, node.args["unit"])]
     return program.strict(f"bin_time({program.constant(length)}, {{0}}, {{1}})", times, SqlType.TIMESTAMP)
@@ -146,9 +158,9 @@ def _date_trunc(program: ExpressionCompiler, node: exp.Expr) -> Compiled:
     if node.args.get("zone") is not None:
         zone = _zone(program, node.args["zone"])
         moment = program.expect(node.this, SqlType.TIMESTAMP)
-        return program.strict(f"truncate_local({unit!r}, {{0}}, {zone})", [moment], SqlType.TIMESTAMP)
+        return program.strict(f"truncate_local({program.constant(unit)}, {{0}}, {zone})", [moment], SqlType.TIMESTAMP)
     moment = _moment(program, node.this)
-    return program.strict(f"truncate_time({unit!r}, {{0}})", [moment], moment.type)
+    return program.strict(f"truncate_time({program.constant(unit)}, {{0}})", [moment], moment.type)
 
 
 TIME_FUNCTIONS: dict[type[exp.Expr], Handler] = {

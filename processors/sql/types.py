@@ -48,10 +48,10 @@ class SqlType(Enum):
     @property
     def is_number(self) -> bool:
         """Return whether arithmetic applies."""
-        return self in _NUMBERS
+        return self in NUMBERS
 
 
-_NUMBERS = (SqlType.BIGINT, SqlType.NUMERIC, SqlType.DOUBLE)
+NUMBERS = (SqlType.BIGINT, SqlType.NUMERIC, SqlType.DOUBLE)
 """The types of numbers; of two different ones, an operation converts to the later."""
 
 _DECLARED = {
@@ -130,7 +130,7 @@ def common_type(types: list[SqlType]) -> SqlType | None:
     if not known:
         return SqlType.NULL
     if all(kind.is_number for kind in known):
-        return max(known, key=_NUMBERS.index)
+        return max(known, key=NUMBERS.index)
     if all(kind in (SqlType.TIMESTAMP, SqlType.DATE) for kind in known):
         return SqlType.TIMESTAMP if SqlType.TIMESTAMP in known else SqlType.DATE
     return known[0] if len(set(known)) == 1 else None

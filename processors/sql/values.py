@@ -9,7 +9,7 @@ import hashlib
 import math
 import re
 from collections.abc import Callable, Sequence
-from datetime import date, datetime, time, timedelta, timezone, tzinfo
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_DOWN, ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Any
@@ -18,8 +18,17 @@ from uuid import UUID
 import msgspec
 
 from .errors import SqlDataError
+from .letter_case import ignoring_case
 
-EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+ASCII_SPACE = " \t\n\r\f\v"
+_ISO_TIME = re.compile(
+    r"\s*([0-9]{4})(-?)([0-9]{2})\2([0-9]{2})"
+    r"(?:(?:T|\s+)([0-9]{2})(:?)([0-9]{2})(?:\6([0-9]{2})(?:\.([0-9]*))?)?"
+    r"\s*(?:Z|([+-])(0[0-9]|1[0-5])(?::?([0-9]{2})(?::?([0-9]{2}))?)?)?)?\s*",
+    re.ASCII | re.IGNORECASE,
+)
+_UUID = re.compile(r"(\{)?(?:[0-9a-f]{4}-?){7}[0-9a-f]{4}(?(1)\})", re.ASCII | re.IGNORECASE)
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 _LONGEST_TEXT = 1_000_000
 _LARGEST_EXPONENT = 4_000
@@ -36,11 +45,41 @@ def bigint(value: int) -> int:
     raise SqlDataError("bigint out of range")
 
 
+def attempted(convert: Callable[[Any], Any], value: Any) -> Any:
+    """Return a converted value; NULL if it has no value of the other type."""
+    try:
+        return convert(value)
+    except SqlDataError:
+        return None
+
+
 def double(value: float) -> float:
     """Return the value if it is finite."""
     if math.isinf(value):
-        raise SqlDataError("value out of range: overflow")
+        raise SqlDataError(_OVERFLOW)
     return value
+
+
+_OVERFLOW, _UNDERFLOW = "value out of range: overflow", "value out of range: underflow"
+
+
+def add_double(left: float, right: float) -> float:
+    """Return the sum. Infinity plus a number is infinite; a sum of finite numbers is finite or no value."""
+    total = left + right
+    return total if math.isfinite(total) or math.isinf(left) or math.isinf(right) else double(total)
+
+
+def subtract_double(left: float, right: float) -> float:
+    """Return the difference, as `add_double`."""
+    return add_double(left, -right)
+
+
+def multiply_double(left: float, right: float) -> float:
+    """Return the product, as `add_double`. It is zero only if a factor is."""
+    product = left * right
+    if product == 0 and left != 0 and right != 0:
+        raise SqlDataError(_UNDERFLOW)
+    return product if math.isfinite(product) or math.isinf(left) or math.isinf(right) else double(product)
 
 
 def divide_bigint(left: int, right: int) -> int:
@@ -61,9 +100,14 @@ def remainder_bigint(left: int, right: int) -> int:
 
 def divide_double(left: float, right: float) -> float:
     """Return the quotient."""
+    if math.isnan(left):
+        return left
     if right == 0:
         raise SqlDataError("division by zero")
-    return double(left / right)
+    quotient = left / right
+    if quotient == 0 and left != 0 and not math.isinf(right):
+        raise SqlDataError(_UNDERFLOW)
+    return quotient if math.isinf(left) else double(quotient)
 
 
 def add_numeric(left: Decimal, right: Decimal) -> Decimal:
@@ -111,12 +155,19 @@ def remainder_numeric(left: Decimal, right: Decimal) -> Decimal:
 
 def power(base: float, exponent: float) -> float:
     """Return the power of doubles."""
+    if base == 0 and exponent < 0:
+        raise SqlDataError("zero raised to a negative power is undefined")
+    if base < 0 and math.isfinite(exponent) and exponent % 1:
+        raise SqlDataError("a negative number raised to a non-integer power yields a complex result")
     try:
-        return double(math.pow(base, exponent))
+        result = math.pow(base, exponent)
     except OverflowError:
-        raise SqlDataError("value out of range: overflow") from None
-    except ValueError:
-        raise SqlDataError("a negative number raised to a non-integer power yields a complex result") from None
+        raise SqlDataError(_OVERFLOW) from None
+    if math.isinf(base) or math.isinf(exponent):
+        return result
+    if result == 0 and base != 0:
+        raise SqlDataError(_UNDERFLOW)
+    return double(result)
 
 
 def square_root(value: float) -> float:
@@ -143,14 +194,27 @@ def logarithm_10(value: float) -> float:
 def exponential(value: float) -> float:
     """Return e raised to the value."""
     try:
-        return math.exp(value)
+        result = math.exp(value)
     except OverflowError:
-        raise SqlDataError("value out of range: overflow") from None
+        raise SqlDataError(_OVERFLOW) from None
+    if result == 0 and not math.isinf(value):
+        raise SqlDataError(_UNDERFLOW)
+    return result
 
 
 def round_double(value: float) -> float:
-    """Return the nearest integer as a double; halves go to the even one."""
-    return float(round(value))
+    """Return the nearest integer as a double; halves go to the even one. Infinities and NaN stay."""
+    return float(round(value)) if math.isfinite(value) else value
+
+
+def floor_double(value: float) -> float:
+    """Return the integer below as a double, as `round_double`."""
+    return float(math.floor(value)) if math.isfinite(value) else value
+
+
+def ceil_double(value: float) -> float:
+    """Return the integer above as a double, as `round_double`."""
+    return float(math.ceil(value)) if math.isfinite(value) else value
 
 
 def round_numeric(value: Decimal, digits: int = 0) -> Decimal:
@@ -159,8 +223,8 @@ def round_numeric(value: Decimal, digits: int = 0) -> Decimal:
 
 
 def truncate_double(value: float) -> float:
-    """Return the integer part as a double."""
-    return float(math.trunc(value))
+    """Return the integer part as a double, as `round_double`."""
+    return float(math.trunc(value)) if math.isfinite(value) else value
 
 
 def truncate_numeric(value: Decimal, digits: int) -> Decimal:
@@ -188,7 +252,7 @@ def numeric_to_bigint(value: Decimal) -> int:
 
 def text_to_bigint(value: str) -> int:
     """Return the integer that a text denotes."""
-    if re.fullmatch(r"\s*[+-]?[0-9]+\s*", value):
+    if re.fullmatch(r"\s*[+-]?[0-9]+\s*", value, re.ASCII):
         return bigint(int(value))
     raise SqlDataError(f"invalid input syntax for type bigint: {value!r}")
 
@@ -196,9 +260,25 @@ def text_to_bigint(value: str) -> int:
 def text_to_double(value: str) -> float:
     """Return the double that a text denotes."""
     try:
-        return float(_number(value))
+        number = float(_number(value))
     except ValueError:
         raise SqlDataError(f"invalid input syntax for type double precision: {value!r}") from None
+    if (math.isinf(number) and "inf" not in value.lower()) or is_underflow(value, number):
+        raise SqlDataError(f"{value.strip()!r} is out of range for type double precision")
+    return number
+
+
+def is_underflow(text: str, number: float) -> bool:
+    """Return whether a double is zero although the text that it was made of denotes another number."""
+    return number == 0 and re.search("[1-9]", re.split("[eE]", text)[0]) is not None
+
+
+def numeric_to_double(value: Decimal) -> float:
+    """Return the nearest double."""
+    number = float(value)
+    if math.isinf(number) or (number == 0 and value != 0):
+        raise SqlDataError(f"{str(value)!r} is out of range for type double precision")
+    return number
 
 
 def text_to_numeric(value: str) -> Decimal:
@@ -213,14 +293,19 @@ def text_to_numeric(value: str) -> Decimal:
 
 
 def _number(text: str) -> str:
-    if "_" in text:
+    if "_" in text or not text.isascii():
         raise ValueError(text)
     return text.strip()
 
 
+def double_to_numeric(value: float) -> Decimal:
+    """Return a double with its 15 decimal digits that are certain, as PostgreSQL: 0.1 + 0.2 is 0.3."""
+    return text_to_numeric(f"{value:.15g}")
+
+
 def text_to_boolean(value: str) -> bool:
     """Return the boolean that a text denotes: a unique prefix of true, false, yes, no; on, off, 1 or 0."""
-    text = value.strip().lower()
+    text = value.strip(ASCII_SPACE).lower()
     if text and ("true".startswith(text) or "yes".startswith(text) or text in ("on", "1")):
         return True
     if text and ("false".startswith(text) or "no".startswith(text) or text in ("of", "off", "0")):
@@ -228,32 +313,62 @@ def text_to_boolean(value: str) -> bool:
     raise SqlDataError(f"invalid input syntax for type boolean: {value!r}")
 
 
+def boolean_to_text(value: bool) -> str:
+    """Return true or false."""
+    return "true" if value else "false"
+
+
+def boolean_to_letter(value: bool) -> str:
+    """Return t or f, as PostgreSQL shows a boolean alone."""
+    return "t" if value else "f"
+
+
 def text_to_timestamp(value: str) -> datetime:
     """Return the time that a text in ISO-8601 denotes; without an offset, in UTC."""
-    text, more = value.strip().replace("Z", "+00:00"), timedelta()
-    if nanoseconds := re.fullmatch(r"(.*\.[0-9]{6})([0-9])[0-9]*(.*)", text):
-        text, more = nanoseconds[1] + nanoseconds[3], timedelta(microseconds=nanoseconds[2] >= "5")
+    local, to_utc = _local_time(value, "timestamp with time zone")
     try:
-        parsed = datetime.fromisoformat(text) + more
-    except (OverflowError, ValueError):
-        raise SqlDataError(f"invalid input syntax for type timestamp with time zone: {value!r}") from None
-    return parsed.replace(tzinfo=timezone.utc) if parsed.tzinfo is None else parsed.astimezone(timezone.utc)
+        return local + to_utc
+    except OverflowError:
+        raise SqlDataError(f"timestamp out of range: {value!r}") from None
 
 
 def text_to_date(value: str) -> date:
     """Return the date that a text in ISO-8601 denotes."""
+    return _local_time(value, "date")[0].date()
+
+
+def _local_time(text: str, kind: str) -> tuple[datetime, timedelta]:
+    """Return the time of a text without its offset, and what to add to it: the offset, and a microsecond where its seventh digit rounds up.
+
+    Raises:
+        SqlDataError: it denotes none. `datetime.fromisoformat` accepts other texts than PostgreSQL, and other ones in each version of Python.
+    """
+    match = _ISO_TIME.fullmatch(text)
+    if match is None:
+        raise SqlDataError(f"invalid input syntax for type {kind}: {text!r}")
+    year, _, month, day, hour, _, minute, second, fraction, sign, *offset = match.groups("")
+    zone = timedelta(**dict(zip(("hours", "minutes", "seconds"), (int(part or 0) for part in offset), strict=True)))
     try:
-        return datetime.fromisoformat(value.strip()).date()
+        local = datetime(
+            int(year),
+            int(month),
+            int(day),
+            int(hour or 0),
+            int(minute or 0),
+            int(second or 0),
+            int(fraction[:6].ljust(6, "0")),
+            UTC,
+        )
+        return local, timedelta(microseconds=fraction[6:7] >= "5") + (zone if sign == "-" else -zone)
     except ValueError:
-        raise SqlDataError(f"invalid input syntax for type date: {value!r}") from None
+        raise SqlDataError(f"{kind} out of range: {text!r}") from None
 
 
 def text_to_uuid(value: str) -> UUID:
     """Return the UUID that a text denotes."""
-    try:
-        return UUID(value.strip())
-    except ValueError:
-        raise SqlDataError(f"invalid input syntax for type uuid: {value!r}") from None
+    if _UUID.fullmatch(value):
+        return UUID(value)
+    raise SqlDataError(f"invalid input syntax for type uuid: {value!r}")
 
 
 def double_to_text(value: float) -> str:
@@ -281,12 +396,12 @@ def shortest_numeric(value: Decimal) -> Decimal:
 
 def timestamp_to_text(value: datetime) -> str:
     """Return a time as `2013-01-31 10:00:00+00`."""
-    return f"{local_to_text(value.astimezone(timezone.utc))}+00"
+    return f"{local_to_text(value.astimezone(UTC))}+00"
 
 
 def date_to_timestamp(value: date) -> datetime:
     """Return midnight of a date in UTC."""
-    return datetime.combine(value, time(), timezone.utc)
+    return datetime.combine(value, time(), UTC)
 
 
 def milliseconds_to_timestamp(value: float) -> datetime:
@@ -318,10 +433,36 @@ def add_interval(moment: datetime, interval: timedelta) -> datetime:
         raise SqlDataError("timestamp out of range") from None
 
 
+def add_intervals(first: timedelta, second: timedelta) -> timedelta:
+    """Return the sum of two intervals."""
+    try:
+        return first + second
+    except OverflowError:
+        raise SqlDataError("interval out of range") from None
+
+
+def multiply_interval(length: timedelta, factor: float | Decimal) -> timedelta:
+    """Return an interval that is longer by a factor, in whole microseconds."""
+    try:
+        return length * float(factor)
+    except (OverflowError, ValueError):  # a ValueError for NaN
+        raise SqlDataError("interval out of range") from None
+
+
+def divide_interval(length: timedelta, divisor: float | Decimal) -> timedelta:
+    """Return a part of an interval, in whole microseconds."""
+    try:
+        return length / float(divisor)
+    except ZeroDivisionError:
+        raise SqlDataError("division by zero") from None
+    except (OverflowError, ValueError):
+        raise SqlDataError("interval out of range") from None
+
+
 def local_time(moment: datetime, zone: tzinfo) -> datetime:
     """Return the local time of a moment, as if it was in UTC."""
     try:
-        return moment.astimezone(zone).replace(tzinfo=timezone.utc)
+        return moment.astimezone(zone).replace(tzinfo=UTC)
     except OverflowError:
         raise SqlDataError("timestamp out of range") from None
 
@@ -482,20 +623,25 @@ def pad(text: str, length: int, fill: str, *, is_left: bool) -> str:
 
 @lru_cache(maxsize=1024)
 def _like_pattern(pattern: str, escape: str, *, ignore_case: bool) -> tuple[re.Pattern[str], bool]:
-    """Return a pattern of LIKE as a regular expression, and whether an escape character without a successor was cut off its end."""
+    """Return a pattern of LIKE as a regular expression, and whether an escape character without a successor was cut off its end.
+
+    With `ignore_case`, it is for texts in lower case: letter by letter as in PostgreSQL, where Python's IGNORECASE equates further letters.
+    """
+    cased = lower if ignore_case else str
     parts, characters, is_cut = [], iter(pattern), False
     for character in characters:
         if escape and character == escape:
             following = next(characters, None)
             is_cut = following is None
-            parts.append(re.escape(following or ""))
+            parts.append(re.escape(cased(following or "")))
         else:
-            parts.append({"%": ".*", "_": "."}.get(character, re.escape(character)))
-    return re.compile("".join(parts), re.DOTALL | (re.IGNORECASE if ignore_case else 0)), is_cut
+            parts.append({"%": ".*", "_": "."}.get(character, re.escape(cased(character))))
+    return re.compile("".join(parts), re.DOTALL), is_cut
 
 
 def _is_like(text: str, pattern: str, escape: str, *, ignore_case: bool) -> bool:
     compiled, is_cut = _like_pattern(pattern, escape, ignore_case=ignore_case)
+    text = lower(text) if ignore_case else text
     if not is_cut:
         return compiled.fullmatch(text) is not None
     # As in PostgreSQL, the pattern is invalid only for a text in which a character meets its end.
@@ -517,7 +663,8 @@ def ilike(text: str, pattern: str, escape: str = "\\") -> bool:
 @lru_cache(maxsize=1024)
 def _pattern(pattern: str, flags: str) -> re.Pattern[str]:
     try:
-        return re.compile(pattern, re.IGNORECASE if "i" in flags else 0)
+        compiled = re.compile(pattern)
+        return re.compile(ignoring_case(pattern)) if "i" in flags else compiled
     except re.error as error:
         raise SqlDataError(f"invalid regular expression: {error}") from None
 
@@ -538,7 +685,7 @@ def regexp_replace(text: str, pattern: str, replacement: str, flags: str = "") -
 
     def expanded(match: re.Match[str]) -> str:
         return re.sub(
-            r"\\([0-9&\\])",
+            r"\\([1-9&\\])",
             lambda escape: (
                 "\\" if escape[1] == "\\" else match[0] if escape[1] == "&" else group(match, int(escape[1]))
             ),
@@ -549,9 +696,9 @@ def regexp_replace(text: str, pattern: str, replacement: str, flags: str = "") -
 
 
 def regexp_substring(text: str, pattern: str) -> str | None:
-    """Return the first match, or its first group if the pattern has one; NULL without a match."""
+    """Return the first match, whatever groups the pattern has; NULL without a match."""
     match = _pattern(pattern, "").search(text)
-    return match and (match[1] if match.re.groups else match[0])
+    return match and match[0]
 
 
 def json_field(value: Any, path: tuple[str | int, ...]) -> Any:
@@ -630,8 +777,12 @@ def epoch_ms(moment: datetime) -> int:
 
 
 def cube_root(value: float) -> float:
-    """Return the cube root."""
-    return math.copysign(abs(value) ** (1 / 3), value)
+    """Return the cube root. The root of a cube is whole: 4 for 64."""
+    size = abs(value)
+    if size == 0 or not math.isfinite(size):
+        return value
+    root = size ** (1 / 3)  # `math.cbrt` of 27 is more than 3 with some C libraries
+    return math.copysign(root - (root - size / (root * root)) / 3, value)  # a step of Newton's method
 
 
 def greatest(candidates: tuple[Any, ...]) -> Any:
@@ -667,6 +818,11 @@ def timestamp_of_ms(milliseconds: int) -> datetime:
 def date_of_ordinal(ordinal: int) -> date:
     """Return the date of a number of days since 0001-01-01, which is day 1."""
     return date.fromordinal(ordinal)
+
+
+def rows_text(texts: Sequence[str]) -> str:
+    """Return the JSON of an array of the rows with these texts."""
+    return f"[{','.join(texts)}]"
 
 
 def ranked_text(pairs: Sequence[tuple[str, Any]]) -> str:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import NamedTuple
 
 from ..wording import counted
@@ -81,7 +81,7 @@ class CronTimes:
 
         A minute that the clock skips is not selected. A minute that it shows twice is selected twice.
         """
-        at = after.astimezone(timezone.utc).replace(second=0, microsecond=0) + _MINUTE
+        at = after.astimezone(UTC).replace(second=0, microsecond=0) + _MINUTE
         end = at + _SEARCHED
         while at < end:
             local = at.astimezone(zone)
@@ -106,7 +106,7 @@ class CronTimes:
 def _next_midnight(local: datetime, at: datetime) -> datetime:
     """Return the first minute of the next day in a zone, as UTC. It is later than `at`, also where clocks change at midnight."""
     tomorrow = (local.replace(tzinfo=None) + timedelta(days=1)).replace(hour=0, minute=0, tzinfo=local.tzinfo)
-    return max(tomorrow.astimezone(timezone.utc), at + _MINUTE)
+    return max(tomorrow.astimezone(UTC), at + _MINUTE)
 
 
 def _values(text: str, field: _Field) -> frozenset[int]:

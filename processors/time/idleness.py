@@ -2,12 +2,17 @@
 
 A bucket is silent as long as consecutive requests for its end offset confirm that every event was read. A gap between two answers (an
 outage, a stopped process, a suspended machine) ends the silence, because events may have been delayed in the gap.
+
+An idle bucket lets the others pass only up to the event time that they had reached when the last confirmation began. What arrives together
+with their next events is unread until then, although its bucket has been silent for long.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
+
+from .watermarks import NEVER_MS
 
 ASK_EVERY_S = 1.0
 """The time between two requests for end offsets; shorter if `idle_after` is short."""
@@ -67,5 +72,39 @@ class IdleDetector:
 
     def is_idle(self, now_s: float) -> bool:
         """Return whether the silence is long enough and was confirmed recently."""
-        lasted_s = self._confirmed_s - self._since_s
-        return now_s - self._confirmed_s <= self._timeout.gap_s and lasted_s >= self._timeout.idle_after_s
+        return now_s - self._confirmed_s <= self._timeout.gap_s and self.lasted_s >= self._timeout.idle_after_s
+
+    @property
+    def lasted_s(self) -> float:
+        """The seconds of confirmed silence; below zero without any."""
+        return self._confirmed_s - self._since_s
+
+
+class IdleLimit:
+    """The event time up to which one idle writer or bucket does not hold back the others.
+
+    The others reach a time -> a question, at some length of a log -> a confirmation from when the log was longer -> the limit is that time
+    """
+
+    def __init__(self) -> None:
+        self.limit_ms = NEVER_MS
+        self._asked: tuple[int, int] | None = None
+
+    def wants(self, time_ms: int) -> bool:
+        """Return whether to ask for a confirmation, so that the others may pass up to a time (milliseconds since 1970, UTC)."""
+        return self._asked is None and time_ms > self.limit_ms
+
+    def ask(self, time_ms: int, log_end: int) -> None:
+        """Ask whether the idleness lasts, unless an earlier question has no answer yet.
+
+        Args:
+            time_ms: the event time that the others have reached (milliseconds since 1970, UTC).
+            log_end: the length of the log of confirmations, or less, since they have reached it.
+        """
+        if self.wants(time_ms):
+            self._asked = (time_ms, log_end)
+
+    def confirm(self, as_of: float) -> None:
+        """Answer the question, if the idleness was confirmed when the log had the length `as_of`. An equal length proves nothing."""
+        if self._asked is not None and as_of > self._asked[1]:
+            self.limit_ms, self._asked = self._asked[0], None

@@ -37,7 +37,10 @@ _decode = msgspec.msgpack.Decoder(_Columns).decode
 
 
 def text_of(progress: BucketProgress) -> str:
-    """Return an input's event time as text; without its histogram if it would be too long, as of latenesses from a millisecond to years."""
+    """Return an input's event time as text.
+
+    The histogram of lateness is left out if the text would be too long: its length grows with the number of different latenesses.
+    """
     bins = sorted(progress.counts)
     steps = [after - before for before, after in pairwise([0, *bins])]
     text = _packed(progress, steps, [progress.counts[bin_] for bin_ in bins])

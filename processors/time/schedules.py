@@ -6,20 +6,24 @@ the last firing of each schedule is saved with the state
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import NamedTuple, Protocol
 from zoneinfo import ZoneInfo
 
 from ..errors import DeclarationError
-from ..keyed_state.changes import Changes, StateReader
-from ..keyed_state.key_layout import SCHEDULES, decode_time, encode_time
+from ..keyed_state import SCHEDULES, Changes, StateReader, decode_time, encode_time
 from .cron import CronTimes
 from .watermarks import FOREVER_MS
 from .windows import MILLISECOND
 
+_LOG = logging.getLogger("penstock.worker")
+
+CLOCK_DIFFERENCE_MS = 60_000
+"""How much the clocks of two machines may differ: a last firing this far in the future is no fault."""
 FIRINGS_AT_ONCE = 100
 """The most firings of a schedule in one turn of a worker, so that it keeps its place in the group while it catches up."""
 
@@ -40,7 +44,7 @@ class Firing(NamedTuple):
     skipped: int = 0
 
 
-class Latest(NamedTuple):
+class LastTime(NamedTuple):
     """A time of a schedule, and the number of its times that were skipped before."""
 
     at: int
@@ -59,7 +63,7 @@ class Schedule(Protocol):
         """Return the first time after another one (milliseconds since 1970, UTC)."""
         ...
 
-    def latest(self, at: int, until_ms: int) -> Latest:
+    def latest(self, at: int, until_ms: int) -> LastTime:
         """Return the latest time from one of its times up to another time."""
         ...
 
@@ -95,11 +99,11 @@ class Interval:
         every_ms = self.every // MILLISECOND
         return (at // every_ms + 1) * every_ms
 
-    def latest(self, at: int, until_ms: int) -> Latest:
+    def latest(self, at: int, until_ms: int) -> LastTime:
         """Return the latest multiple from one of them up to a time."""
         every_ms = self.every // MILLISECOND
         skipped = (until_ms - at) // every_ms
-        return Latest(at + skipped * every_ms, skipped)
+        return LastTime(at + skipped * every_ms, skipped)
 
 
 @dataclass(frozen=True)
@@ -134,7 +138,7 @@ class Cron:
                 f"the time zone {self.zone!r} is unknown; write a name such as 'Europe/Berlin'"
             ) from error
         try:
-            found = self._times.next_after(datetime(2000, 1, 1, tzinfo=timezone.utc), self._zone)
+            found = self._times.next_after(datetime(2000, 1, 1, tzinfo=UTC), self._zone)
         except ValueError as error:
             raise self._refused(str(error)) from error
         if found is None:
@@ -156,15 +160,15 @@ class Cron:
 
     def next_after(self, at: int) -> int:
         """Return the next minute that the expression selects (milliseconds since 1970, UTC)."""
-        found = self._times.next_after(datetime.fromtimestamp(at // 1_000, timezone.utc), self._zone)
+        found = self._times.next_after(datetime.fromtimestamp(at // 1_000, UTC), self._zone)
         return FOREVER_MS if found is None else round(found.timestamp()) * 1_000
 
-    def latest(self, at: int, until_ms: int) -> Latest:
+    def latest(self, at: int, until_ms: int) -> LastTime:
         """Return the latest selected minute from one of them up to a time."""
         skipped = 0
         while (later := self.next_after(at)) <= until_ms:
             at, skipped = later, skipped + 1
-        return Latest(at, skipped)
+        return LastTime(at, skipped)
 
 
 class ScheduledFirings:
@@ -189,9 +193,13 @@ class ScheduledFirings:
         self._changed: set[str] = set()
 
     def due(self, now_ms: int) -> Iterator[Firing]:
-        """Yield the firings up to a time, by schedule and time, each once. A schedule without a last firing begins now."""
+        """Yield the firings up to a time, by schedule and time, each once.
+
+        A schedule without a last firing begins now. So does one whose last firing lies in the future, by more than a time of the schedule: a
+        clock was ahead, and the schedule would be silent until the time is reached. The times until then fire again.
+        """
         for name, last in self._last.items():
-            if last is None:
+            if last is None or self._is_ahead(name, last, now_ms):
                 self._move(name, now_ms)
             elif self._next[name] <= now_ms:
                 yield from self._due(name, now_ms)
@@ -202,9 +210,20 @@ class ScheduledFirings:
             at = self._next[name]
             if at > now_ms:
                 return
-            latest = Latest(at, 0) if schedule.catch_up else schedule.latest(at, now_ms)
+            latest = LastTime(at, 0) if schedule.catch_up else schedule.latest(at, now_ms)
             self._move(name, latest.at)
             yield Firing(name, latest.at, self._shard, latest.skipped)
+
+    def _is_ahead(self, name: str, last_ms: int, now_ms: int) -> bool:
+        if last_ms <= now_ms + CLOCK_DIFFERENCE_MS or self._schedules[name].next_after(now_ms) >= last_ms:
+            return False
+        _LOG.warning(
+            "Schedule %s last fired at %s, which is in the future: the clock of a machine was ahead. It continues with the present time, so "
+            "its times until then fire twice. Check the time synchronization of the machines.",
+            name,
+            datetime.fromtimestamp(last_ms / 1000, UTC).isoformat(timespec="seconds"),
+        )
+        return True
 
     def _move(self, name: str, last_ms: int) -> None:
         self._last[name] = last_ms

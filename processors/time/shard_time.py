@@ -12,20 +12,11 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from ..keyed_state import key_layout
-from ..keyed_state.changes import Changes, EmptyState, StateReader
+from ..keyed_state import Changes, EmptyState, StateReader, key_layout
 from ..wording import counted
 from .in_flight import InFlight
 from .saved_times import SavedTimes, progress_of, text_of
-from .watermarks import (
-    FOREVER_MS,
-    NEVER_MS,
-    BucketProgress,
-    BucketTime,
-    Confidence,
-    Times,
-    Watermark,
-)
+from .watermarks import FOREVER_MS, NEVER_MS, BucketProgress, BucketTime, Confidence, Times, Watermark
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(BucketProgress).decode
@@ -34,7 +25,7 @@ _LOW = key_layout.EVENT_TIMES
 """The key of the low watermark. The key of an input's event time is this prefix and the category's name."""
 
 
-class Mark(NamedTuple):
+class TimePoint(NamedTuple):
     """The event times of an input and its shard at some point, for `go_back`."""
 
     progress: BucketProgress
@@ -84,7 +75,7 @@ class ShardTime:
             name: BucketTime(strategy, BucketProgress() if progress is None else _decode(progress))
             for (name, strategy), progress in zip(strategies.items(), found, strict=True)
         }
-        self._idle: frozenset[str] = frozenset()
+        self._idle: Mapping[str, int] = {}
         self._changed_inputs: set[str] = set()
         self.low_ms = NEVER_MS if low is None else key_layout.decode_time(low)
         self.in_flight = InFlight()
@@ -104,17 +95,29 @@ class ShardTime:
     @property
     def holder(self) -> WatermarkHolder | None:
         """The input with the lowest watermark among inputs that are not idle; None if all are idle."""
-        if self.in_flight.earliest_ms <= self._minimum(self._inputs):
-            return WatermarkHolder(
-                next(iter(self._inputs)), f"waits for the retry of {counted(self.in_flight.events, 'event')}"
-            )
-        awake = [name for name in self._inputs if name not in self._idle]
-        name = min(awake, key=lambda name: self._inputs[name].watermark_ms, default=None)
-        return None if name is None else WatermarkHolder(name, self._inputs[name].waits_for)
+        if self.in_flight.earliest_ms < FOREVER_MS and self.in_flight.earliest_ms <= self._minimum(self._inputs):
+            count = self.in_flight.events
+            waits = f"the retry of {counted(count, 'event')}" if count else "the retries of an earlier owner to be read"
+            return WatermarkHolder(next(iter(self._inputs)), f"waits for {waits}")
+        name = min(self._inputs, key=self._reached)
+        if name not in self._idle:
+            return WatermarkHolder(name, self._inputs[name].waits_for)
+        return WatermarkHolder(name, "") if self._reached(name) < self.minimum_without(self._idle) else None
 
-    def minimum_of(self, inputs: Iterable[str]) -> int:
+    @property
+    def newest_ms(self) -> int:
+        """The newest event time of all inputs (milliseconds since 1970, UTC); `NEVER_MS` without events."""
+        return max(bucket.newest_ms for bucket in self._inputs.values())
+
+    def minimum_of(self, inputs: Collection[str]) -> int:
         """Return the lowest watermark of some inputs, and of events that wait for a retry; `FOREVER_MS` if all of the inputs are idle."""
-        return min(self._minimum(inputs), self.in_flight.earliest_ms)
+        is_idle = all(name in self._idle for name in inputs)
+        return min(FOREVER_MS if is_idle else self._minimum(inputs), self.in_flight.earliest_ms)
+
+    def minimum_without(self, silent: Collection[str]) -> int:
+        """Return the lowest watermark of the inputs that are not silent; if all are, the greatest of all."""
+        others = [bucket.watermark_ms for name, bucket in self._inputs.items() if name not in silent]
+        return min(others) if others else max(bucket.watermark_ms for bucket in self._inputs.values())
 
     def observe(self, category: str, times: Sequence[int] | Times) -> Times:
         """Add the event times of an input's next events; return the shard's low watermark after each event."""
@@ -122,7 +125,7 @@ class ShardTime:
             return np.empty(0, np.int64)
         if category not in self._inputs:  # its events were observed when they were read first
             return np.full(len(times), self.low_ms)
-        self._idle -= {category}
+        self._idle = {name: passed_ms for name, passed_ms in self._idle.items() if name != category}
         self._changed_inputs.add(category)
         watermarks, floor = self._inputs[category].observe(times), self.low_ms
         others = self._minimum(name for name in self._inputs if name != category)
@@ -130,20 +133,20 @@ class ShardTime:
         self.low_ms = int(low[-1])
         return low
 
-    def advance(self, upstream: Mapping[str, int], idle: Collection[str]) -> int:
+    def advance(self, upstream: Mapping[str, int], idle: Mapping[str, int]) -> int:
         """Apply upstream watermarks and idle inputs; return the low watermark.
 
         Args:
             upstream: the upstream watermark of each input that has one (milliseconds since 1970, UTC).
-            idle: inputs that do not hold back the low watermark until their next event.
+            idle: for each idle input, the event time up to which it does not hold back the low watermark; `FOREVER_MS` without a limit.
         """
         for name, watermark in upstream.items():
             if watermark > self._inputs[name].watermark_ms:
                 self._inputs[name].watermark_ms = watermark
                 self._changed_inputs.add(name)
-        self._idle = frozenset(idle)
+        self._idle = idle
         low_ms = self._minimum(self._inputs)
-        if low_ms == FOREVER_MS:  # all inputs are idle
+        if low_ms == FOREVER_MS:  # all inputs are idle, without a limit
             low_ms = max(bucket.watermark_ms for bucket in self._inputs.values())
         low_ms = min(low_ms, self.in_flight.earliest_ms)
         if low_ms > self.low_ms:
@@ -151,22 +154,13 @@ class ShardTime:
             self._changed_inputs.update(self._inputs)
         return self.low_ms
 
-    @property
-    def idle(self) -> frozenset[str]:
-        """The inputs that do not hold back the low watermark."""
-        return self._idle
-
-    def wake(self, names: Collection[str]) -> None:
-        """End the idleness of inputs. The low watermark keeps its value."""
-        self._idle -= set(names)
-
-    def mark(self, category: str) -> Mark:
+    def mark(self, category: str) -> TimePoint:
         """Return the event times of an input and the shard, for `go_back`."""
         if category not in self._inputs:
-            return Mark(BucketProgress(), self.low_ms)
-        return Mark(self._inputs[category].progress, self.low_ms)
+            return TimePoint(BucketProgress(), self.low_ms)
+        return TimePoint(self._inputs[category].progress, self.low_ms)
 
-    def go_back(self, category: str, mark: Mark, times: Sequence[int]) -> None:
+    def go_back(self, category: str, mark: TimePoint, times: Sequence[int]) -> None:
         """Undo the observations of an input since a mark, except for these first event times."""
         self._inputs[category] = BucketTime(self._strategies[category], mark.progress)
         self.low_ms = mark.low_ms
@@ -204,8 +198,12 @@ class ShardTime:
         return changes | {_LOW: key_layout.encode_time(self.low_ms)} if changed else changes
 
     def _minimum(self, names: Iterable[str]) -> int:
-        """Return the lowest watermark of the inputs that are not idle; `FOREVER_MS` if all are idle."""
-        return min((self._inputs[name].watermark_ms for name in names if name not in self._idle), default=FOREVER_MS)
+        """Return the event time that all of these inputs have reached; `FOREVER_MS` without inputs."""
+        return min(map(self._reached, names), default=FOREVER_MS)
+
+    def _reached(self, name: str) -> int:
+        """Return the event time up to which an input does not hold back the others."""
+        return max(self._inputs[name].watermark_ms, self._idle.get(name, NEVER_MS))
 
 
 class UntrackedTime(ShardTime):
@@ -226,20 +224,15 @@ class UntrackedTime(ShardTime):
         """None: no input holds it back."""
         return
 
-    @property
-    def idle(self) -> frozenset[str]:
-        """The empty set."""
-        return frozenset()
-
     def observe(self, category: str, times: Sequence[int] | Times) -> Times:  # noqa: ARG002 - the protocol
         """Return `NEVER_MS` for each event: no event is late."""
         return np.full(len(times), NEVER_MS)
 
-    def mark(self, category: str) -> Mark:  # noqa: ARG002 - the protocol
+    def mark(self, category: str) -> TimePoint:  # noqa: ARG002 - the protocol
         """Return a mark at `NEVER_MS`."""
-        return Mark(BucketProgress(), NEVER_MS)
+        return TimePoint(BucketProgress(), NEVER_MS)
 
-    def go_back(self, category: str, mark: Mark, times: Sequence[int]) -> None:
+    def go_back(self, category: str, mark: TimePoint, times: Sequence[int]) -> None:
         """Do nothing."""
 
     def drain(self) -> Changes:
@@ -263,16 +256,16 @@ class OrderedTime:
         self.low_ms = int(low[-1]) if len(low) else self.low_ms
         return low
 
-    def advance(self, upstream: Mapping[str, int], idle: Collection[str]) -> int:  # noqa: ARG002 - no input is idle
+    def advance(self, upstream: Mapping[str, int], idle: Mapping[str, int]) -> int:  # noqa: ARG002 - no input is idle
         """Advance to the lowest upstream watermark; return the low watermark."""
         self.low_ms = max(self.low_ms, min(upstream.values()))
         return self.low_ms
 
-    def mark(self, category: str) -> Mark:  # noqa: ARG002 - all inputs are one stream
+    def mark(self, category: str) -> TimePoint:  # noqa: ARG002 - all inputs are one stream
         """Return the low watermark, for `go_back`."""
-        return Mark(BucketProgress(), self.low_ms)
+        return TimePoint(BucketProgress(), self.low_ms)
 
-    def go_back(self, category: str, mark: Mark, times: Sequence[int]) -> None:
+    def go_back(self, category: str, mark: TimePoint, times: Sequence[int]) -> None:
         """Undo the observations since a mark, except for these first event times."""
         self.low_ms = mark.low_ms
         self.observe(category, times)

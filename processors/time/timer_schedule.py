@@ -9,8 +9,7 @@ from __future__ import annotations
 import heapq
 from typing import NamedTuple
 
-from ..keyed_state.changes import Changes, StateReader
-from ..keyed_state.key_layout import decode_time, encode_time
+from ..keyed_state import Changes, StateReader, decode_time, encode_time
 from .watermarks import FOREVER_MS, NEVER_MS
 
 READ_AHEAD = 1_000

@@ -15,10 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..keyed_state import key_layout
-from ..keyed_state.changes import Changes, StateReader
-from ..keyed_state.key_layout import decode_pair, encode_pair
-from ..keyed_state.state_cache import ENTRY_BYTES, STATE_CACHE
+from ..keyed_state import ENTRY_BYTES, STATE_CACHE, Changes, StateReader, decode_pair, encode_pair, key_layout
 from .timer_schedule import TimerSchedule
 from .watermarks import FOREVER_MS
 

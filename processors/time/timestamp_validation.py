@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from .watermarks import Times
@@ -19,7 +19,10 @@ MAX_UNCHECKED_MS = 2**62
 FIRST_EVENTS = 10
 """The number of first events of a bucket whose unit is checked."""
 
-_YEAR_1990_MS = 631_152_000_000
+YEAR_1990_MS = 631_152_000_000
+"""The time from which a number of milliseconds certainly is a date, and not another unit."""
+_YEAR_MS = 365 * 86_400_000
+_FIFTY_YEARS_MS = 50 * _YEAR_MS
 _UNITS = (("seconds", 1_000, 1), ("microseconds", 1, 1_000), ("nanoseconds", 1, 1_000_000))
 
 
@@ -41,7 +44,7 @@ class WrongTimeUnit(NamedTuple):
     def __str__(self) -> str:
         return (
             f"the first event times, such as {self.sample}, look like {self.name}, not milliseconds: {self.change}, that is "
-            f"{datetime.fromtimestamp(self.sample_ms / 1000, timezone.utc):%Y-%m-%d %H:%M} UTC"
+            f"{datetime.fromtimestamp(self.sample_ms / 1000, UTC):%Y-%m-%d %H:%M} UTC"
         )
 
 
@@ -56,8 +59,27 @@ def detect_wrong_unit(times: Sequence[int], now_ms: int) -> WrongTimeUnit | None
     return None
 
 
+def wrong_unit_beside(time_ms: int, event_time_ms: int) -> str | None:
+    """Return the unit in which a time lies between 1990 and 50 years after an event; None if it does in milliseconds, or no unit fits.
+
+    Args:
+        time_ms: the time that user code gave for milliseconds since 1970.
+        event_time_ms: the time of the event; without a date after 1990, nothing is known.
+    """
+    if YEAR_1990_MS <= time_ms <= YEAR_9999_END_MS or not YEAR_1990_MS <= event_time_ms <= YEAR_9999_END_MS:
+        return None
+    last_ms = event_time_ms + _FIFTY_YEARS_MS
+    found = (name for name, times_by, by in _UNITS if YEAR_1990_MS <= time_ms * times_by // by <= last_ms)
+    return next(found, None)
+
+
+def is_duration_beside(time_ms: int, event_time_ms: int) -> bool:
+    """Return whether a time in milliseconds is in 1970 although its event is later than 1990."""
+    return 0 < time_ms < _YEAR_MS and YEAR_1990_MS <= event_time_ms <= YEAR_9999_END_MS
+
+
 def _is_recent(time_ms: int, now_ms: int) -> bool:
-    return _YEAR_1990_MS <= time_ms <= now_ms + timedelta(days=1) // MILLISECOND
+    return YEAR_1990_MS <= time_ms <= now_ms + timedelta(days=1) // MILLISECOND
 
 
 def likely_cause(time_ms: int, arrived_ms: int) -> str:
@@ -112,13 +134,13 @@ def too_far_ahead(times: Sequence[int], arrived_ms: Iterable[int], limit: timede
 def format_time(time_ms: int) -> str:
     """Return a time as a date in UTC; outside the years 1 to 9999, as the number of milliseconds."""
     if YEAR_1_MS <= time_ms <= YEAR_9999_END_MS:
-        return f"{datetime.fromtimestamp(time_ms / 1000, timezone.utc):%Y-%m-%d %H:%M:%S}"
+        return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
     return f"{time_ms:,} ms"
 
 
 def nearest_datetime(time_ms: int) -> datetime:
     """Return a time as a datetime in UTC, limited to the years 1 to 9999."""
-    return datetime.fromtimestamp(min(max(time_ms, YEAR_1_MS), YEAR_9999_END_MS) / 1000, timezone.utc)
+    return datetime.fromtimestamp(min(max(time_ms, YEAR_1_MS), YEAR_9999_END_MS) / 1000, UTC)
 
 
 def format_duration(span_ms: int) -> str:

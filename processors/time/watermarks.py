@@ -251,7 +251,7 @@ class BucketTime:
         self._strategy = strategy
         self._lateness = Lateness(progress.counts)
         self._events = progress.events
-        self._newest_ms = progress.newest_ms
+        self.newest_ms = progress.newest_ms
         self._bound_ms = progress.bound_ms
         self.watermark_ms = progress.watermark_ms
 
@@ -259,7 +259,7 @@ class BucketTime:
     def progress(self) -> BucketProgress:
         """The event time to save."""
         counts = dict(self._lateness.counts)
-        return BucketProgress(self._events, self._newest_ms, self._bound_ms, self.watermark_ms, counts)
+        return BucketProgress(self._events, self.newest_ms, self._bound_ms, self.watermark_ms, counts)
 
     @property
     def waits_for(self) -> str:
@@ -274,7 +274,7 @@ class BucketTime:
     def observe(self, times: Sequence[int] | Times) -> Times:
         """Add the event times of the next events, in order, and return the watermark after each."""
         observed = np.asarray(times, np.int64)
-        newest = np.maximum(np.maximum.accumulate(observed), self._newest_ms)
+        newest = np.maximum(np.maximum.accumulate(observed), self.newest_ms)
         # The difference may need 64 bits, and is not negative.
         bins = _bins_of(newest.astype(np.uint64) - observed.astype(np.uint64))
         watermarks = np.empty_like(newest)
@@ -296,7 +296,7 @@ class BucketTime:
             _subtract(newest[begin:], self._bound_ms, watermarks[begin:])
         watermarks[0] = max(int(watermarks[0]), self.watermark_ms)
         np.maximum.accumulate(watermarks, out=watermarks)
-        self._newest_ms, self.watermark_ms = int(newest[-1]), int(watermarks[-1])
+        self.newest_ms, self.watermark_ms = int(newest[-1]), int(watermarks[-1])
         return watermarks
 
 

@@ -5,3 +5,7 @@
 
 The manifest is written last. Without it, stored files are not a backup.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -30,12 +30,14 @@ class BackupAges:
     """The current backup ages of a worker's open shards.
 
     Args:
-        by_shard: the age of each shard, without shards that another owner backs up.
+        by_shard: the age of each shard.
         interval_s: the backup interval.
+        outage_s: for how many seconds the store has answered no attempt; None while it answers.
     """
 
     by_shard: Mapping[ShardIdentity, BackupAge]
     interval_s: float
+    outage_s: float | None = None
 
     @property
     def oldest_s(self) -> float | None:

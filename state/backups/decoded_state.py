@@ -10,21 +10,15 @@ from typing import Any
 
 import msgspec
 
-from ...processors.declare.aggregator import Aggregator
-from ...processors.declare.processor import Processor
-from ...processors.declare.stateful import Stateful
-from ...processors.keyed_state.key_layout import ENGINE_PREFIX, decode_window_key
-from ...processors.models.conversion import decode_model
-from ...processors.monoids.equality import to_json_value
-from ...processors.operators.sessions import decode_sessions
-from ...processors.operators.sliding_history import decode_tail
-from ...processors.shard.checkpoints import is_remote
-from ...processors.shard.position import Offsets, StatePosition
-from ...processors.time.shard_time import saved_watermarks
-from ...processors.time.timers import Due, pending
-from ...processors.time.windows import Session, Sliding, Window
+from ...processors.declare import Aggregator, Processor, Stateful
+from ...processors.keyed_state import ENGINE_PREFIX, SavedValues, decode_window_key
+from ...processors.models import decode_model
+from ...processors.monoids import to_json_value
+from ...processors.operators import decode_sessions, decode_tail, whole_states
+from ...processors.shard import Offsets, Overlay, StatePosition, is_remote
+from ...processors.time import Due, Session, Sliding, Window, pending, saved_watermarks
 from ..errors import ForeignState, StateDamaged, StateError
-from ..local.rocksdb import RocksShardState
+from ..local import RocksShardState
 
 _Saved = tuple[bytes, "bytes | None"]
 
@@ -106,29 +100,39 @@ def state_inspector(processor: type[Processor], key: str | None, limit: int) -> 
                 state.position(),
                 saved_watermarks([category.name for category in processor.inputs()], state),
                 pending(state, key, limit),
-                _prepared(state, first),
+                _prepared(processor, state, first),
                 first(_saved(processor, state, key)),
             )
 
     return inspect
 
 
-def decoded_values(processor: type[Processor], saved: Iterable[_Saved]) -> list[StateEntry]:
+def decoded_values(processor: type[Processor], state: SavedValues, saved: Iterable[_Saved]) -> list[StateEntry]:
     """Return saved values, or changes of them, decoded; without timers and other internal entries.
+
+    Args:
+        processor: the owner of the state.
+        state: the state of which they are a part.
+        saved: the values.
 
     Raises:
         StateError: the processor has no local state.
     """
     decode = _decoder(processor)
-    return list(chain.from_iterable(decode(item) for item in saved if item[0] < ENGINE_PREFIX))
+    own = (item for item in saved if item[0] < ENGINE_PREFIX)
+    return list(chain.from_iterable(map(decode, whole_states(processor, state, own))))
 
 
-def _prepared(state: RocksShardState, first: Callable[[Iterable[_Saved]], list[StateEntry]]) -> PreparedDelta | None:
+def _prepared(
+    processor: type[Processor], state: RocksShardState, first: Callable[[Iterable[_Saved]], list[StateEntry]]
+) -> PreparedDelta | None:
     delta = state.prepared()
     if delta is None:
         return None
     own = [(key, value) for key, value in delta.changes.items() if key < ENGINE_PREFIX]
-    return PreparedDelta(delta.before, delta.after, len(own), first(own))
+    after = Overlay(state, lambda _, later: later)
+    after.add(delta.changes)
+    return PreparedDelta(delta.before, delta.after, len(own), first(whole_states(processor, after, own)))
 
 
 def _decoder(processor: type[Processor]) -> Callable[[_Saved], list[StateEntry]]:
@@ -204,8 +208,8 @@ def _windowed_decoder(processor: Aggregator) -> Callable[[_Saved], list[StateEnt
 def _saved(processor: type[Processor], state: RocksShardState, key: str | None) -> Iterator[_Saved]:
     if key is not None and issubclass(processor, Stateful):
         value = state.fetch([key.encode()])[0]
-        return iter([(key.encode(), value)] if value is not None else [])
-    return takewhile(lambda saved: saved[0] < ENGINE_PREFIX, state.items())
+        return whole_states(processor, state, [(key.encode(), value)] if value is not None else [])
+    return whole_states(processor, state, takewhile(lambda saved: saved[0] < ENGINE_PREFIX, state.items()))
 
 
 @contextmanager

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from ...processors.shard.position import StatePosition
+from ...processors.shard import StatePosition
 from ..errors import StateError, StateInUse
-from ..files.file_store import FileStore
-from ..local.folder import current, shard_folder
-from ..local.rocksdb import RocksShardState, opened_read_only, translated_errors
+from ..files import FileStore
+from ..local import RocksShardState, current, opened_read_only, shard_folder, translated_errors
 from ..protocols import ShardIdentity
 from .backup_age import is_late
 from .manifest import Manifest

@@ -15,7 +15,7 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from ...processors.shard.position import StatePosition
+from ...processors.shard import StatePosition
 from ..protocols import ShardIdentity
 from .errors import BackupDamaged, BackupError
 from .sealing import sealed, unsealed
@@ -65,7 +65,7 @@ class BackupId(NamedTuple):
         return f"{self.epoch:08d}-{self.sequence:08d}"
 
 
-class StoredFile(msgspec.Struct, frozen=True):
+class BackupFile(msgspec.Struct, frozen=True):
     """A file of the database.
 
     Args:
@@ -107,7 +107,7 @@ class Manifest(msgspec.Struct, frozen=True):
     epoch: int
     sequence: int
     time_ms: int
-    files: tuple[StoredFile, ...]
+    files: tuple[BackupFile, ...]
     interval_s: float | None = None
 
     @property

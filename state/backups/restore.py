@@ -12,12 +12,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ..errors import FileStoreUnreachable, ForeignState, StateError
-from ..files.file_store import FileStore
-from ..local.folder import add_database
-from ..local.rocksdb import RocksShardState, opened_read_only
+from ..files import FileStore
+from ..local import RocksShardState, add_database, opened_read_only
 from ..protocols import ShardIdentity
 from .errors import BackupCanceled, BackupDamaged, BackupError
-from .fetch import Fetch, Progress, fetch, no_progress
+from .fetching import Fetch, Progress, fetch, no_progress
 from .inventory import ShardName, expect_closed
 from .manifest import BackupId, Manifest
 from .shard import ShardBackups

@@ -1,10 +1,12 @@
 """Retention: which intact backups of a shard are kept.
 
     the newest backups         for restores
-    the first of each hour     for a day, so that a past state needs a replay of an hour at most
-    the first of each day      for as long as the history lasts
+    the first of each hour     of the 24 latest hours, so that a past state needs a replay of an hour at most
+    the first of each day      of as many days as the history lasts
 
-The first backup of a slot stays the first one. So an owner that was paused while it pruned deletes nothing that a later owner counts on.
+Only hours and days with backups count. So a backup of a machine whose clock is ahead takes the place of one hour and one day, and does not
+make all others old. The first backup of a slot stays the first one, and newer slots only push out older ones. So an owner that was paused
+while it pruned deletes nothing that a later owner counts on.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ class Retention:
 
     Args:
         newest: the number of newest ones, at least 1.
-        history: how far back the first backups of hours and days (UTC) are kept; zero for none.
+        history: how many hours, at most 24, and days (UTC) keep their first backup; zero for none.
     """
 
     newest: int = NEWEST
@@ -40,19 +42,23 @@ class Retention:
         kept = {manifest.id for manifest in in_order[: self.newest]}
         if not in_order or not self.history:
             return kept
-        now_ms, history_ms = max(manifest.time_ms for manifest in intact), self.history / timedelta(milliseconds=1)
-        kept |= _first_of_each(intact, HOUR_MS, now_ms - min(history_ms, DAY_MS))
-        return kept | _first_of_each(intact, DAY_MS, now_ms - history_ms)
+        history_ms = self.history // timedelta(milliseconds=1)
+        kept |= _first_of_each(intact, HOUR_MS, min(history_ms, DAY_MS))
+        return kept | _first_of_each(intact, DAY_MS, history_ms)
 
 
-def _first_of_each(manifests: Iterable[Manifest], slot_ms: int, since_ms: float) -> set[BackupId]:
-    """Return the first backup of each slot of time, from the slot of a moment on: a slot expires as a whole, so no other backup becomes its first."""
+def _first_of_each(manifests: Iterable[Manifest], slot_ms: int, span_ms: int) -> set[BackupId]:
+    """Return the first backup of each of the latest slots of time: those of a span, and the present one.
+
+    A slot expires as a whole, so no other backup becomes its first.
+    """
     first: dict[int, Manifest] = {}
     for manifest in manifests:
         slot = manifest.time_ms // slot_ms
         if slot not in first or _order(manifest) < _order(first[slot]):
             first[slot] = manifest
-    return {manifest.id for slot, manifest in first.items() if slot >= since_ms // slot_ms}
+    latest = sorted(first, reverse=True)[: -(-span_ms // slot_ms) + 1]
+    return {first[slot].id for slot in latest}
 
 
 def _order(manifest: Manifest) -> tuple[int, BackupId]:

@@ -12,10 +12,9 @@ import time
 from concurrent.futures import Future
 from datetime import timedelta
 
-from ...processors.retry import OutageLog, RetrySchedule
-from ...processors.wording import counted
+from ...processors import OutageLog, RetrySchedule, counted
 from ..errors import FileStoreUnreachable, StateError
-from ..files.file_store import FileStore
+from ..files import FileStore
 from ..protocols import ShardIdentity
 from .backup_age import LATE_INTERVALS, BackupAges
 from .errors import BackupCanceled, BackupFenced
@@ -48,6 +47,7 @@ class BackupScheduler:
         self._changed = threading.Condition()
         self._schedule = RetrySchedule(*(min(pause_s, self._interval_s) for pause_s in RETRY_PAUSES_S))
         self._is_catching_up = False
+        self._unanswered_since_s: float | None = None
         self._thread: threading.Thread | None = None
         self._lateness = OutageLog(REMIND_EVERY_S)
         self._closed = False
@@ -114,8 +114,9 @@ class BackupScheduler:
     def ages(self) -> BackupAges:
         """Return the ages of the newest backups."""
         with self._changed:
-            shards = list(self._shards.values())
-        return BackupAges({shard.identity: shard.age() for shard in shards}, self._interval_s)
+            shards, since_s = list(self._shards.values()), self._unanswered_since_s
+        outage_s = None if since_s is None else time.monotonic() - since_s
+        return BackupAges({shard.identity: shard.age() for shard in shards}, self._interval_s, outage_s)
 
     def close(self) -> None:
         """Release all shards and stop. A backup in progress is canceled: without its manifest, it does not count."""
@@ -148,17 +149,19 @@ class BackupScheduler:
             return None
 
     def _attempt(self, shard: AdoptedShard) -> None:
+        began_s = time.monotonic()
         try:
             if shard.back_up(self._retention):
                 self._record_answer(shard)
         except BackupCanceled as error:
             _LOG.info("%s", error)
         except BackupFenced as error:
+            # Until the shard is released, its age shows that no worker is known to make its backups.
+            shard.has_failed = True
             _LOG.warning("%s", error)
-            self._forget(shard)
         except FileStoreUnreachable as error:
             shard.has_failed = True
-            self._record_outage(shard, error)
+            self._record_outage(shard, error, began_s)
             return
         except StateError as error:
             shard.has_failed = True
@@ -177,12 +180,9 @@ class BackupScheduler:
         behind_s = time.monotonic() - shard.due_s
         shard.due_s += self._interval_s * (1 + behind_s // self._interval_s)
 
-    def _forget(self, shard: AdoptedShard) -> None:
-        with self._changed:
-            if self._shards.get(shard.identity) is shard:
-                del self._shards[shard.identity]
-
-    def _record_outage(self, shard: AdoptedShard, error: FileStoreUnreachable) -> None:
+    def _record_outage(self, shard: AdoptedShard, error: FileStoreUnreachable, began_s: float) -> None:
+        if self._unanswered_since_s is None:
+            self._unanswered_since_s = began_s
         # Behind other due shards: maybe only this shard's folder is unreachable.
         shard.due_s = max(shard.due_s, time.monotonic())
         self._schedule.record_failure()
@@ -199,6 +199,7 @@ class BackupScheduler:
 
     def _record_answer(self, done: AdoptedShard) -> None:
         self._schedule.record_success()
+        self._unanswered_since_s = None
         now_s = time.monotonic()
         with self._changed:
             behind = any(shard.due_s <= now_s for shard in self._shards.values() if shard is not done)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 
-from ...processors.shard.position import StatePosition
-from ...processors.wording import counted
+from ...processors import counted
+from ...processors.shard import StatePosition
 from ..errors import FileMissing
-from ..files.file_store import FileStore
+from ..files import FileStore
 from ..protocols import ShardIdentity
 from .errors import BackupDamaged, BackupError
-from .manifest import BackupId, Manifest, StoredFile
+from .manifest import BackupFile, BackupId, Manifest
 
 _LOG = logging.getLogger("penstock.state")
 
@@ -73,6 +73,13 @@ class ShardBackups:
         """Return the epochs of all owners so far."""
         found = self.store.list_folder(f"{self._folder}/owners")
         return [int(name.removesuffix(".json")) for name in found if name[0].isdigit()]
+
+    def claim_of(self, epoch: int) -> bytes | None:
+        """Return the content of an owner's claim; None if it was deleted."""
+        try:
+            return b"".join(self.store.read(self.claim_path(epoch)))
+        except FileMissing:
+            return None
 
     def pins(self) -> dict[str, BackupId]:
         """Return the backups that are kept until they are unpinned, by the name of the snapshot that needs them.
@@ -136,7 +143,7 @@ def damages_of(manifest: Manifest, stored: dict[str, int]) -> list[str]:
     return [damage for file in manifest.files if (damage := _damage_of(file, stored.get(file.stored)))]
 
 
-def _damage_of(file: StoredFile, size_bytes: int | None) -> str | None:
+def _damage_of(file: BackupFile, size_bytes: int | None) -> str | None:
     if size_bytes is None:
         return f"files/{file.stored} ({file.name}) is missing"
     if size_bytes != file.size_bytes:

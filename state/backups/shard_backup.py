@@ -8,21 +8,22 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
 
-from ...processors.shard.position import StatePosition
-from ..files.file_store import FileStore
-from ..local.rocksdb import opened_read_only, translated_errors
+from ...processors.shard import StatePosition
+from ..errors import FileStoreUnreachable
+from ..files import FileStore
+from ..local import opened_read_only, translated_errors
 from ..protocols import ShardIdentity
 from .backup_age import BackupAge
 from .errors import BackupCanceled
 from .manifest import BackupId
 from .retention import Retention
-from .shard import ShardBackups
+from .shard import ShardBackups, damages_of
 from .writer import BackupWriter, claim
 
 
@@ -145,7 +146,7 @@ class AdoptedShard:
         self.due_s = min(self.due_s, time.monotonic())
 
     def back_up(self, retention: Retention) -> bool:
-        """Make a backup and delete all that are not retained. Return False if the last backup has the same position.
+        """Make a backup and delete all that are not retained. Return False if the store contains a backup of the same position.
 
         Raises:
             BackupCanceled: the shard was released meanwhile; there is no new backup.
@@ -154,12 +155,12 @@ class AdoptedShard:
         """
         self._is_requested = False
         self._unpin_given_up()
-        if not self._copies and self._is_current():
+        if not self._copies and self._is_current() and self._is_stored():
             return False
         # Before the snapshot: if the store is unreachable, the state need not be flushed.
         owner = self._expect_owner()
         self._store_copies(owner)
-        if self._is_current():
+        if self._is_current() and self._is_stored():
             return True
         with snapshot_folder(self._folder) as snapshot:
             snapshot_s = self._make_snapshot(snapshot)
@@ -199,6 +200,18 @@ class AdoptedShard:
             if self._open_state.position() != self._saved:
                 return False
         self._backed_up_s = time.monotonic()
+        return True
+
+    def _is_stored(self) -> bool:
+        """Return whether the newest backup is still stored, with all its files. The store may have been emptied, or put back to an older copy.
+
+        A store that does not answer is asked again when the next backup is due.
+        """
+        newest = None if self._owner is None else self._owner.newest
+        with suppress(FileStoreUnreachable):
+            return newest is None or (
+                newest.id in self._backups.ids() and not damages_of(newest, self._backups.files())
+            )
         return True
 
     def _expect_owner(self) -> BackupWriter:

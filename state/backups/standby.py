@@ -17,16 +17,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ...processors.shard.position import StatePosition
-from ..files.durable import make_private_folder, sync_folder
-from ..files.file_store import FileStore
-from ..files.local_files import LocalFileStore
-from ..local.folder import shard_folder
-from ..local.rocksdb import translated_errors
+from ...processors.shard import StatePosition
+from ..files import FileStore, LocalFileStore, make_private_folder, sync_folder
+from ..local import shard_folder, translated_errors
 from ..protocols import ShardIdentity
 from .errors import BackupDamaged
-from .fetch import Progress, ProgressCounter, checked_chunks, no_progress, read_in_parallel, with_retries
-from .manifest import Manifest, StoredFile
+from .fetching import Progress, ProgressCounter, checked_chunks, no_progress, read_in_parallel, with_retries
+from .manifest import BackupFile, Manifest
 from .shard import ShardBackups
 from .writer import IMMUTABLE
 
@@ -106,7 +103,7 @@ class StandbyCopies:
         missing = {file.stored: file for file in manifest.files if present.get(file.stored) != file.size_bytes}
         count = ProgressCounter(no_progress, sum(file.size_bytes for file in missing.values()))
 
-        def copy(file: StoredFile) -> None:
+        def copy(file: BackupFile) -> None:
             with_retries(lambda: self.files.write(copies.file_path(file.stored), checked_chunks(backups, file, count)))
 
         read_in_parallel(missing.values(), copy)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ..errors import FileStoreUnreachable
 from .errors import BackupDamaged
-from .fetch import FETCH_THREADS, Progress, ProgressCounter, checked_chunks, no_progress, with_retries
-from .manifest import BackupId, Manifest, StoredFile
+from .fetching import FETCH_THREADS, Progress, ProgressCounter, checked_chunks, no_progress, with_retries
+from .manifest import BackupFile, BackupId, Manifest
 from .shard import ShardBackups, damages_of
 
 
@@ -57,7 +57,7 @@ def _faults(
         return {name: fault for name, fault in zip(files, found, strict=True) if fault is not None}
 
 
-def _fault(backups: ShardBackups, file: StoredFile, count: ProgressCounter) -> str | None:
+def _fault(backups: ShardBackups, file: BackupFile, count: ProgressCounter) -> str | None:
     def read() -> None:
         for _ in checked_chunks(backups, file, count):
             pass

@@ -16,19 +16,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
+from uuid import uuid4
 
 import msgspec
 
-from ...processors.shard.position import StatePosition
-from ..files.local_files import CHUNK_BYTES
-from ..local.rocksdb import translated_errors
+from ...processors.shard import StatePosition
+from ..files import CHUNK_BYTES
+from ..local import translated_errors
 from ..protocols import ShardIdentity
-from .errors import BackupDamaged, BackupFenced
-from .fetch import ProgressCounter, checked_chunks, no_progress
-from .manifest import FORMAT, BackupId, Manifest, StoredFile
+from .errors import BackupDamaged, BackupError, BackupFenced
+from .fetching import ProgressCounter, checked_chunks, no_progress
+from .manifest import FORMAT, BackupFile, BackupId, Manifest
 from .pruning import StoredFiles, prunable
 from .retention import Retention
-from .shard import ShardBackups
+from .shard import ShardBackups, damages_of
 
 IMMUTABLE = ".sst"
 """The suffix of table files, which RocksDB never changes."""
@@ -49,15 +50,17 @@ class BackupWriter:
         backups: ShardBackups,
         identity: ShardIdentity,
         epoch: int,
+        signature: bytes,
         newest: Manifest | None,
-        check_canceled: Callable[[], None],
         *,
+        check_canceled: Callable[[], None],
         interval_s: float | None,
     ) -> None:
         self._backups = backups
         self._store = backups.store
         self._identity = identity
         self._epoch = epoch
+        self._signature = signature
         self._check_canceled = check_canceled
         self._interval_s = interval_s
         self._sequence = 0
@@ -72,12 +75,22 @@ class BackupWriter:
         pruning may still delete files that only older backups need."""
 
     def expect_ownership(self) -> None:
-        """Raise BackupFenced if another owner has claimed these backups."""
-        if self._backups.claims():
-            expect_owner(self._backups, self._epoch)
-        else:
-            # The store was emptied. Renew the claim: without it, the next owner would start at epoch 1, and its backups would seem older.
-            self._store.create(self._backups.claim_path(self._epoch), _signature())
+        """Raise BackupFenced if another owner has claimed these backups, also by the same number after the store has lost this owner's claim."""
+        newest = max(self._backups.claims(), default=0)
+        if newest < self._epoch:
+            # The store was emptied, or put back to an older copy. Without this claim, the next owner's backups would seem older.
+            if not self._store.create(self._backups.claim_path(self._epoch), self._signature):
+                raise _fenced(self._backups, self._epoch, self._epoch)
+            _LOG.warning(
+                "%s: the newest claim at %s was %d, before the claim %d of this worker: the store was emptied, or put back to an older copy. This worker "
+                "has claimed the backups again; its next backup contains what the store lacks.",
+                self._backups,
+                self._store.location,
+                newest,
+                self._epoch,
+            )
+        elif newest > self._epoch or self._backups.claim_of(newest) != self._signature:
+            raise _fenced(self._backups, newest, self._epoch)
 
     def save(self, snapshot: Path, position: StatePosition) -> Manifest:
         """Store the new files of a snapshot, then its manifest, and return it.
@@ -133,7 +146,7 @@ class BackupWriter:
             self._remove(map(self._backups.other_path, prunable_files.others))
             self._remove(map(self._backups.claim_path, prunable_files.claims))
 
-    def _store_files(self, snapshot: Path) -> tuple[StoredFile, ...]:
+    def _store_files(self, snapshot: Path) -> tuple[BackupFile, ...]:
         with translated_errors(snapshot):
             paths = sorted(snapshot.iterdir())
         stored = self._backups.files()
@@ -144,14 +157,14 @@ class BackupWriter:
         self._to_check_bytes = CHECKED_BYTES
         return tuple(sorted((self._stored(path, file, stored) for path, file in wanted), key=lambda file: file.name))
 
-    def _named(self, path: Path, storers: Mapping[str, int]) -> StoredFile:
+    def _named(self, path: Path, storers: Mapping[str, int]) -> BackupFile:
         """Return a file as shared with the previous backup."""
         with translated_errors(path):
             size_bytes = path.stat().st_size
         digest = self._digest_of(path, size_bytes)
-        return StoredFile(path.name, size_bytes, digest, storers.get(digest, self._epoch))
+        return BackupFile(path.name, size_bytes, digest, storers.get(digest, self._epoch))
 
-    def _stored(self, path: Path, file: StoredFile, stored: dict[str, int]) -> StoredFile:
+    def _stored(self, path: Path, file: BackupFile, stored: dict[str, int]) -> BackupFile:
         """Store a file unless it is stored intact. Return its entry in the manifest."""
         if self._is_sound(file, stored):
             return file
@@ -163,7 +176,7 @@ class BackupWriter:
             self._checked[own.stored] = self._sequence + 1
         return own
 
-    def _is_sound(self, file: StoredFile, stored: Mapping[str, int]) -> bool:
+    def _is_sound(self, file: BackupFile, stored: Mapping[str, int]) -> bool:
         """Return whether a file is stored intact: by its size, and by its checksum when its turn comes."""
         if stored.get(file.stored) != file.size_bytes:
             return False
@@ -227,18 +240,31 @@ def claim(
     while True:
         # Manifests count, too, in case claims were deleted.
         epochs = [*backups.claims(), *(backup.epoch for backup in backups.ids())]
-        epoch = max(epochs, default=0) + 1
-        if backups.store.create(backups.claim_path(epoch), _signature()):
-            return BackupWriter(backups, identity, epoch, backups.newest(), check_canceled, interval_s=interval_s)
+        epoch, signature = max(epochs, default=0) + 1, _signature()
+        if backups.store.create(backups.claim_path(epoch), signature):
+            newest = backups.newest()
+            return BackupWriter(
+                backups, identity, epoch, signature, newest, check_canceled=check_canceled, interval_s=interval_s
+            )
+
+
+def _fenced(backups: ShardBackups, newest: int, epoch: int) -> BackupFenced:
+    former = f"owner {epoch}" if newest != epoch else f"the owner {epoch} whose claim the store has lost"
+    return BackupFenced(
+        f"{backups}: owner {newest} now makes the backups at {backups.store.location}, not {former}. This worker writes no more "
+        "backups of the shard unless it claims them again. No backup is lost."
+    )
 
 
 def expect_owner(backups: ShardBackups, epoch: int) -> None:
-    """Raise BackupFenced if another owner has claimed a shard's backups."""
+    """Raise BackupFenced if another owner has claimed a shard's backups, or BackupError if the store is older than the claim."""
     newest = max(backups.claims(), default=0)
-    if newest != epoch:
-        raise BackupFenced(
-            f"{backups}: owner {newest} now makes the backups at {backups.store.location}, not owner {epoch}. This worker writes no more "
-            "backups of the shard. No backup is lost."
+    if newest > epoch:
+        raise _fenced(backups, newest, epoch)
+    if newest < epoch:
+        raise BackupError(
+            f"{backups}: the newest claim at {backups.store.location} is {newest}, before this one, {epoch}: the store was emptied, or put back to an older "
+            "copy. The backup does not count. Make it again."
         )
 
 
@@ -247,14 +273,25 @@ def publish(backups: ShardBackups, manifest: Manifest) -> None:
 
     Raises:
         BackupFenced: another owner has claimed the backups, and may have deleted the files; the backup does not count.
+        BackupError: the store is older than the claim, or lacks files; the backup does not count.
         FileStoreUnreachable: the backup does not count, unless only the answer was lost.
     """
     expect_owner(backups, manifest.epoch)
+    if damages := damages_of(manifest, backups.files()):
+        raise BackupError(
+            f"{backups}: the store at {backups.store.location} was emptied, or put back to an older copy, before the backup was complete: "
+            f"{'; '.join(damages)}. The backup does not count. Make it again."
+        )
     backups.store.write(backups.manifest_path(manifest.id), [manifest.encode()])
 
 
 def _signature() -> bytes:
-    """Return the content of a claim. Nothing reads it; it helps people to find an unknown worker."""
+    """Return the content of a new claim, which no other claim equals. It also helps people to find an unknown worker."""
     return msgspec.json.encode(
-        {"host": socket.gethostname(), "pid": os.getpid(), "time_ms": time.time_ns() // 1_000_000}
+        {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "time_ms": time.time_ns() // 1_000_000,
+            "nonce": uuid4().hex,
+        }
     )

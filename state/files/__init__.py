@@ -1,1 +1,5 @@
 """File stores for backups and the warehouse, on this machine and on HDFS."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

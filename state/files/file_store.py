@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import urlsplit
 
+from ..addresses import is_http_address, split_address
 from ..errors import BadStoreAddress
 from .local_files import LocalFileStore
 
@@ -71,7 +71,12 @@ def open_file_store(location: str | Path, webhdfs: str | None = None) -> FileSto
     """
     if isinstance(location, Path):
         return LocalFileStore(location)
-    parts = urlsplit(location)
+    parts = split_address(location)
+    if parts is None:
+        raise BadStoreAddress(
+            f"{location} has an open bracket or an impossible port. Nothing was read or written. Use a folder or hdfs://host:port/path, with an IPv6 "
+            "address in brackets: hdfs://[::1]:8020/path."
+        )
     match parts.scheme:
         case "hdfs":
             from .hdfs_files import HdfsFileStore  # noqa: PLC0415 - its client is slow to import and rarely needed
@@ -81,10 +86,21 @@ def open_file_store(location: str | Path, webhdfs: str | None = None) -> FileSto
                     f"{location} is incomplete. Nothing was read or written. Use hdfs://host:port/path, with the RPC port of the NameNode "
                     "and a path below the root."
                 )
-            return HdfsFileStore(location, webhdfs or f"http://{parts.hostname}:9870")
+            return HdfsFileStore(location, _webhdfs(parts.hostname, webhdfs))
         case "file" | "":
             return LocalFileStore(Path(parts.path if parts.scheme else location))
         case other:
             raise BadStoreAddress(
                 f"{location}: {other} is not supported. Nothing was read or written. Use a folder or hdfs://host:port/path."
             )
+
+
+def _webhdfs(host: str, address: str | None) -> str:
+    """Return the WebHDFS address: as named, or the default of the NameNode's host."""
+    if not address:
+        return f"http://[{host}]:9870" if ":" in host else f"http://{host}:9870"
+    if is_http_address(address):
+        return address
+    raise BadStoreAddress(
+        f"{address} is no address of WebHDFS. Nothing was read or written. Use --webhdfs http://host:9870, with an IPv6 address in brackets: http://[::1]:9870."
+    )

@@ -7,17 +7,16 @@ A token is a secret: it is read from a file or a variable, is on no command line
 
 from __future__ import annotations
 
-import getpass
 import logging
 import os
 import re
 from pathlib import Path
 from typing import NamedTuple
 
-import requests
-
+from ...processors import user_name
 from ..errors import FileStoreRefuses, FileStoreUnreachable
 from .hdfs_variables import CA, REFUSAL, TOKEN, TOKEN_FILE
+from .webhdfs_session import WebHdfsSession
 
 _USER_VARIABLES = ("HADOOP_USER_NAME", "SPARK_USER")
 """The variables with the user of a cluster without security: as for Hadoop, and the driver's user in Spark's executors."""
@@ -45,15 +44,15 @@ class HdfsAccess(NamedTuple):
         path = os.environ.get(TOKEN_FILE, "")
         return HdfsAccess(_token_in(path) if path else os.environ.get(TOKEN, ""), os.environ.get(CA, ""))
 
-    def session(self) -> requests.Session:
-        """Return a session whose requests have this identity."""
-        session = requests.Session()
+    def session(self, limit_s: float) -> WebHdfsSession:
+        """Return a session whose requests have this identity, and a time limit."""
+        session = WebHdfsSession(limit_s)
         if self.token:
             _hide_tokens_in_logs()
             session.params = {"delegation": self.token}
         else:
             names = (os.environ.get(variable) for variable in _USER_VARIABLES)
-            session.params = {"user.name": next(filter(None, names), None) or getpass.getuser()}
+            session.params = {"user.name": next(filter(None, names), None) or user_name()}
         return session
 
 

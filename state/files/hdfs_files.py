@@ -17,6 +17,8 @@ from hdfs import Client, HdfsError
 from ..errors import FileMissing, FileStoreRefuses, FileStoreUnreachable
 from .durable import temporary_name
 from .hdfs_access import HdfsAccess, expect_configured, without_tokens
+from .unreached_server import UnreachedServer
+from .webhdfs_session import WebHdfsSession
 
 CONNECT_LIMIT_S = 5.0
 ANSWER_LIMIT_S = 30.0
@@ -91,7 +93,7 @@ class HdfsFileStore:
         with self._translated_errors(f"{target} was not read"):
             try:
                 with self._client.read(target, offset=start, chunk_size=_CHUNK_BYTES) as chunks:
-                    yield from chunks
+                    yield from self._client.received(chunks)
             except HdfsError as error:
                 if error.exception == _MISSING:
                     raise FileMissing(f"{target} does not exist.") from error
@@ -142,13 +144,30 @@ class HdfsFileStore:
         try:
             yield
         except _CLIENT_ERRORS as error:
-            reason = without_tokens(str(error).partition("\n")[0])
-            is_secret = without_tokens(str(error)) != str(error)
-            is_denied = isinstance(error, HdfsError) and error.exception == _DENIED
-            raise (FileStoreRefuses if is_denied else FileStoreUnreachable)(
-                f"{failure}: {type(error).__name__}: {reason}. Files stored earlier are intact. Check the service and its WebHDFS "
-                f"address, {self._webhdfs}{_OR_ITS_EXPIRY if HdfsAccess.current().token else ''}."
-            ) from (None if is_secret else error)  # its traceback would contain the token
+            # The traceback of an error with a token would show it.
+            cause = error if without_tokens(str(error)) == str(error) else None
+            raise self._translated(failure, error) from cause
+
+    def _translated(self, failure: str, error: Exception) -> FileStoreUnreachable | FileStoreRefuses:
+        unreached = UnreachedServer.of(error)
+        if unreached is not None:
+            return FileStoreUnreachable(
+                f"{failure}: {unreached.problem}. Files stored earlier are intact. {self._advice(unreached)}"
+            )
+        reason = without_tokens(str(error).partition("\n")[0])
+        is_denied = isinstance(error, HdfsError) and error.exception == _DENIED
+        return (FileStoreRefuses if is_denied else FileStoreUnreachable)(
+            f"{failure}: {type(error).__name__}: {reason}. Files stored earlier are intact. Check the service and its WebHDFS "
+            f"address, {self._webhdfs}{_OR_ITS_EXPIRY if HdfsAccess.current().token else ''}."
+        )
+
+    def _advice(self, unreached: UnreachedServer) -> str:
+        """Return what to do about a server that was not reached."""
+        address = urlsplit(self._webhdfs)
+        if (unreached.host, unreached.port) != (address.hostname, address.port):
+            return "It is the DataNode that WebHDFS names for this file: start it, or make its name and port reachable from this machine."
+        remedy = "Make the name known to this machine" if unreached.is_unknown else "Start the NameNode"
+        return f"{remedy}, or correct the WebHDFS address, {self._webhdfs} (--webhdfs; by default port 9870 of the location's host)."
 
 
 class _Client(Client):  # type: ignore[misc]  # the package has no types
@@ -160,12 +179,16 @@ class _Client(Client):  # type: ignore[misc]  # the package has no types
     """
 
     def __init__(self, webhdfs: str, access: HdfsAccess) -> None:
-        super().__init__(webhdfs, timeout=(CONNECT_LIMIT_S, ANSWER_LIMIT_S), session=access.session())
+        super().__init__(webhdfs, timeout=(CONNECT_LIMIT_S, ANSWER_LIMIT_S), session=access.session(ANSWER_LIMIT_S))
         self.access = access
 
     def _request(self, method: str, url: str, **kwargs: Any) -> Any:
         # Of the session, the certificates would yield to those of an environment variable.
         return super()._request(method, url, **({"verify": self.access.ca} if self.access.ca else {}), **kwargs)
+
+    def received(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        session: WebHdfsSession = self._session
+        return session.received(chunks)
 
     def replace(self, source: str, target: str) -> None:
         self._rename(source, destination=target, renameoptions="OVERWRITE")

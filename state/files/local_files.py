@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ...processors import file_remedy
 from ..errors import FileMissing, FileStoreRefuses, FileStoreUnreachable
 from .durable import sync_folder, temporary_name
 
@@ -133,6 +134,5 @@ def _translated_errors(failure: str) -> Iterator[None]:
     except OSError as error:
         refuses = error.errno in _REFUSALS
         raise (FileStoreRefuses if refuses else FileStoreUnreachable)(
-            f"{failure}: {error.strerror or error}. Files stored earlier are intact. Check the folder: its path, permissions, free space "
-            "and mount."
+            f"{failure}: {error.strerror or error}. Files stored earlier are intact. {file_remedy(error)}"
         ) from error

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
+from ..addresses import split_address
 from ..errors import BadStoreAddress, FileStoreRefuses, FileStoreUnreachable
 
 if TYPE_CHECKING:
@@ -51,13 +51,19 @@ class S3Files:
     """
 
     def __init__(self, location: str) -> None:
-        parts = urlsplit(location)
-        self._root = f"{parts.netloc}/{parts.path.strip('/')}"
-        if parts.scheme != SCHEME or not parts.netloc or "@" in parts.netloc or not parts.path.strip("/"):
+        parts = split_address(location)
+        if (
+            parts is None
+            or parts.scheme != SCHEME
+            or not parts.netloc
+            or "@" in parts.netloc
+            or not parts.path.strip("/")
+        ):
             raise BadStoreAddress(
                 f"The location of a bucket is incomplete. Nothing was read or written. Use {SCHEME}://bucket/path, and set keys in the variables "
                 "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
             )
+        self._root = f"{parts.netloc}/{parts.path.strip('/')}"
 
     @cached_property
     def _client(self) -> S3FileSystem:

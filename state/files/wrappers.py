@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from math import inf
 from typing import TypeVar
 
-from ...processors.retry import Retry
+from ...processors import CallRetry, WaitLog
 from ..errors import FileStoreRefuses, FileStoreUnreachable
 from .file_store import FileStore
 
 _LOG = logging.getLogger("penstock.state")
 T = TypeVar("T")
+HANGS_S = 10.0
+"""The time without an answer after which a store may hang."""
 
 
 class WrappedFileStore(ABC):
@@ -99,22 +102,45 @@ class RetryingFileStore(WrappedFileStore):
         advice: ends the error at the limit: what it means for the data and what to do.
     """
 
-    def __init__(self, files: FileStore, retry: Retry, advice: str) -> None:
+    def __init__(self, files: FileStore, retry: CallRetry, advice: str) -> None:
         super().__init__(files)
         self._retry = retry
         self._advice = advice
+        self._wait = WaitLog(retry.clock)
+        self._begun_s: dict[object, float] = {}
+        self._answered_s = -inf
 
     def _call(self, request: Callable[[], T]) -> T:
-        return retried(request, self._retry, self._advice)
+        one = object()
+        self._begun_s[one] = self._retry.clock()
+        try:
+            answer = retried(request, self._retry, self._advice, self._wait, self.location)
+            self._answered_s = self._retry.clock()
+        finally:
+            del self._begun_s[one]
+        return answer
+
+    def log_wait(self) -> None:
+        """Log, when due, that the store has answered no request for a while. For another thread: a store that hangs raises no error."""
+        begun_s = min(list(self._begun_s.values()), default=inf)
+        since_s = max(begun_s, self._answered_s)
+        if self._retry.clock() - since_s >= HANGS_S and self._wait.is_due(since_s):
+            _LOG.warning(
+                "%s has not answered %s: it is unreachable, hangs, or is slow. The request goes on.",
+                self.location,
+                self._wait,
+            )
 
 
-def retried(request: Callable[[], T], retry: Retry, advice: str) -> T:
-    """Return the answer of a store, whose request is repeated while the store is unreachable, unless it refuses it.
+def retried(request: Callable[[], T], retry: CallRetry, advice: str, wait: WaitLog, location: str) -> T:
+    """Return the answer of a store, whose request is repeated while the store is unreachable, unless it refuses it. The wait is logged.
 
     Args:
         request: the request. It must be repeatable after an unknown outcome.
         retry: the time limit and the pauses.
         advice: ends the error: what it means for the data and what to do.
+        wait: the wait for this store, which its requests share.
+        location: the store, as the subject of a sentence.
 
     Raises:
         FileStoreRefuses: the store refuses the request.
@@ -122,16 +148,23 @@ def retried(request: Callable[[], T], retry: Retry, advice: str) -> T:
     """
 
     def attempt() -> T | FileStoreRefuses:
+        answer: T | FileStoreRefuses
         try:
-            return request()
+            answer = request()
         except FileStoreRefuses as error:
-            return error
-
-    def log_outage(error: Exception) -> None:
-        _LOG.warning("%s The request is repeated for up to %.0f s.", error, retry.limit_s)
+            answer = error
+        except FileStoreUnreachable as error:
+            if wait.is_due():
+                waited = f" {location} has not answered {wait}." if str(wait) else ""
+                _LOG.warning("%s%s The request is repeated for up to %.0f s.", error, waited, retry.limit_s)
+            raise
+        waited_s = wait.end()
+        if waited_s is not None:
+            _LOG.warning("%s answers again, after %.0f s.", location, waited_s)
+        return answer
 
     try:
-        outcome = retry.call(attempt, FileStoreUnreachable, log_outage)
+        outcome = retry.call(attempt, FileStoreUnreachable, lambda _: None)
     except FileStoreUnreachable as error:
         raise FileStoreUnreachable(f"{error} {retry.summary} {advice}") from error
     if isinstance(outcome, FileStoreRefuses):

@@ -17,12 +17,15 @@ from pathlib import Path
 from uuid import uuid4
 
 from ..errors import StateError, StateInUse
-from ..files.durable import make_private_folder
+from ..files import make_private_folder
 from ..protocols import ShardIdentity
 from .rocksdb import (
+    FILES_ADVICE,
     DatabaseMemory,
     RocksShardState,
     drop_folder,
+    files_for,
+    files_limit,
     open_database,
     opened_read_only,
     translated_errors,
@@ -42,10 +45,21 @@ class RocksStateFolder:
     Args:
         root: the folder.
         memory_bytes: the memory for all open states.
+        shards: the most states that are open at a time. They share the process's limit of open files.
     """
 
-    def __init__(self, root: Path, memory_bytes: int = DEFAULT_MEMORY_BYTES) -> None:
+    def __init__(self, root: Path, memory_bytes: int = DEFAULT_MEMORY_BYTES, shards: int = 1) -> None:
         self._root = root
+        self._max_files = files_for(shards)
+        if self._max_files * shards > (limit := files_limit()):
+            _LOG.warning(
+                "%d states in %s need %d open files each, and this process may open %s. If it opens all of them, it stops. No event is lost. %s",
+                shards,
+                root,
+                self._max_files,
+                f"{limit:,}",
+                FILES_ADVICE,
+            )
         self._memory = DatabaseMemory(memory_bytes)
 
     def open(self, identity: ShardIdentity) -> RocksShardState:
@@ -70,7 +84,7 @@ class RocksStateFolder:
         deadline = time.monotonic() + LOCK_LIMIT_S
         while True:
             try:
-                return RocksShardState(open_database(folder, self._memory), folder)
+                return RocksShardState(open_database(folder, self._memory, self._max_files), folder)
             except StateInUse:
                 if time.monotonic() > deadline:
                     raise

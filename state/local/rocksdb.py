@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import islice, takewhile
+from math import inf
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,10 +27,11 @@ from rocksdict import (
     WriteOptions,
 )
 
-from ...processors.keyed_state.changes import Changes
-from ...processors.shard.position import StatePosition, decode_position, encode_position
+from ...processors import file_remedy
+from ...processors.keyed_state import Changes
+from ...processors.shard import StatePosition, decode_position, encode_position
 from ..errors import ForeignState, StateDamaged, StateError, StateInUse, StateUnwritable
-from ..files.durable import make_private_folder
+from ..files import make_private_folder
 from ..protocols import Delta, ShardIdentity
 
 FORMAT = 3
@@ -39,7 +42,6 @@ _PREPARED = "prepared"
 _IDENTITY = "identity"
 _FAMILIES = (_POSITION, _PREPARED, _IDENTITY)
 _IDENTITY_KEY = b"identity"
-_DELTA_KEY = b"delta"
 _POSITION_KEY = b"position"
 _WRITE_BUFFER_BYTES = 32 * 2**20
 _SMALL_WRITE_BUFFER_BYTES = 4 * 2**20
@@ -50,8 +52,35 @@ _ARENA_BLOCK_BYTES = 64 * 2**10
 _BRIEF_BYTES = 32 * 2**20
 _COPY_BATCH = 50_000
 
+PART_BYTES = 64 * 2**20
+"""The size of a part of a prepared delta. RocksDB accepts values below 4 GiB."""
+
 _encode_delta = msgspec.msgpack.Encoder().encode
 _decode_delta = msgspec.msgpack.Decoder(Delta).decode
+
+
+MIN_FILES = 20
+"""The fewest open files of a database: RocksDB accepts no lower limit. Nine of them are no tables."""
+FILES_ADVICE = (
+    "Raise the limit of open files before the start, such as `ulimit -n 65536` or LimitNOFILE=65536 in a systemd unit. Or run more workers, which share the "
+    "buckets. A worker needs 25 for each bucket with a local state."
+)
+_FILES_SHARE = 0.8
+"""The share of the process's limit of open files for databases; the rest is for connections and everything else."""
+_ALWAYS_ENOUGH = 4_096
+"""From this many files on, a database needs no limit: tables have 64 MiB and more. Without a limit, it looks up no open tables."""
+
+
+def files_limit() -> float:
+    """Return how many files this process may open."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return inf if limit == resource.RLIM_INFINITY else limit
+
+
+def files_for(databases: int) -> int:
+    """Return how many files each of some databases of this process may keep open."""
+    share = files_limit() * _FILES_SHARE / databases
+    return max(int(min(share, _ALWAYS_ENOUGH)), MIN_FILES)
 
 
 class DatabaseMemory:
@@ -180,30 +209,43 @@ class RocksShardState:
 
     def prepare(self, delta: Delta) -> None:
         """Store a delta beside the state."""
-        batch = WriteBatch(raw_mode=True)
-        batch.put(_DELTA_KEY, _encode_delta(delta), self._handle(_PREPARED))
+        encoded, batch = _encode_delta(delta), WriteBatch(raw_mode=True)
+        self._delete_prepared(batch, len(self._prepared_parts()))
+        for number, begin in enumerate(range(0, len(encoded), PART_BYTES)):
+            batch.put(_delta_key(number), encoded[begin : begin + PART_BYTES], self._handle(_PREPARED))
         self._write(batch, self._synced)
 
     def prepared(self) -> Delta | None:
         """Return the prepared delta that is not decided yet."""
-        stored = self._get(_PREPARED, _DELTA_KEY)
-        return None if stored is None else _decode_delta(stored)
+        parts = self._prepared_parts()
+        return _decode_delta(b"".join(parts)) if parts else None
+
+    def _prepared_parts(self) -> list[bytes]:
+        parts: list[bytes] = []
+        while (part := self._get(_PREPARED, _delta_key(len(parts)))) is not None:
+            parts.append(part)
+        return parts
+
+    def _delete_prepared(self, batch: WriteBatch, parts: int) -> None:
+        for number in range(parts):
+            batch.delete(_delta_key(number), self._handle(_PREPARED))
 
     def apply(self) -> None:
         """Apply the prepared delta to the state, with its position."""
-        delta = self.prepared()
-        if delta is not None:
+        parts = self._prepared_parts()
+        if parts:
+            delta = _decode_delta(b"".join(parts))
             batch = WriteBatch(raw_mode=True)
             _put_changes(batch, delta.changes)
             self._put_position(batch, self.position().updated(delta.after))
-            batch.delete(_DELTA_KEY, self._handle(_PREPARED))
+            self._delete_prepared(batch, len(parts))
             # Not synced: the prepared delta is durable, and is applied again if this write is lost.
             self._write(batch, self._unsynced)
 
     def discard(self) -> None:
         """Drop the prepared delta."""
         batch = WriteBatch(raw_mode=True)
-        batch.delete(_DELTA_KEY, self._handle(_PREPARED))
+        self._delete_prepared(batch, len(self._prepared_parts()))
         self._write(batch, self._synced)
 
     def clear(self) -> None:
@@ -264,8 +306,11 @@ class RocksShardState:
             return cast("bytes | None", self._families[family].get(key))
 
 
-def _options(memory: DatabaseMemory, write_buffer_bytes: int, *, creates: bool) -> Options:
+def _options(memory: DatabaseMemory, max_files: int, write_buffer_bytes: int, *, creates: bool) -> Options:
     options = Options(raw_mode=True)
+    if max_files < _ALWAYS_ENOUGH:
+        options.set_max_open_files(max_files)
+        options.set_table_cache_num_shard_bits(0)  # each of 64 parts of the cache would keep a file more
     options.create_if_missing(creates)
     options.create_missing_column_families(creates)
     options.set_write_buffer_size(write_buffer_bytes)
@@ -285,12 +330,15 @@ def _options(memory: DatabaseMemory, write_buffer_bytes: int, *, creates: bool) 
     return options
 
 
-def open_database(folder: Path, memory: DatabaseMemory, *, is_read_only: bool = False) -> Rdict:
+def open_database(
+    folder: Path, memory: DatabaseMemory, max_files: int | None = None, *, is_read_only: bool = False
+) -> Rdict:
     """Open a database with its column families; create a missing one.
 
     Args:
         folder: its folder.
         memory: the memory that it shares.
+        max_files: the most files that it keeps open, `MIN_FILES` or more; None for all that the process may open for databases.
         is_read_only: whether to open it for reading, without its lock. A missing one is an error then.
 
     Raises:
@@ -301,8 +349,9 @@ def open_database(folder: Path, memory: DatabaseMemory, *, is_read_only: bool = 
     with translated_errors(folder):
         make_private_folder(folder)
         access = AccessType.read_only() if is_read_only else AccessType.read_write()
-        options = _options(memory, _WRITE_BUFFER_BYTES, creates=not is_read_only)
-        of_families = _options(memory, _SMALL_WRITE_BUFFER_BYTES, creates=not is_read_only)
+        files = files_for(1) if max_files is None else max_files
+        options = _options(memory, files, _WRITE_BUFFER_BYTES, creates=not is_read_only)
+        of_families = _options(memory, files, _SMALL_WRITE_BUFFER_BYTES, creates=not is_read_only)
         return Rdict(str(folder), options, dict.fromkeys(_FAMILIES, of_families), access_type=access)
 
 
@@ -324,6 +373,11 @@ def drop_folder(folder: Path) -> None:
 
 def _encode_identity(identity: ShardIdentity) -> bytes:
     return json.dumps({"format": FORMAT, **asdict(identity)}, sort_keys=True).encode()
+
+
+def _delta_key(part: int) -> bytes:
+    """Return the key of a part of the prepared delta."""
+    return b"delta" + (part.to_bytes(4, "big") if part else b"")
 
 
 def _put_changes(batch: WriteBatch, changes: Changes) -> None:
@@ -377,10 +431,13 @@ def _translated(error: Exception, folder: Path) -> StateError:
         return StateUnwritable(
             f"The state in {folder} cannot be written after an earlier error. The last checkpoint is intact."
         )
+    if "Too many open files" in text:
+        return StateUnwritable(
+            f"The state in {folder} cannot be opened: {text}. The last checkpoint is intact. {FILES_ADVICE}"
+        )
     if isinstance(error, OSError) or text.startswith("IO error"):
         return StateUnwritable(
-            f"The state in {folder} cannot be read or written: {text}. The last checkpoint is intact. Free space or fix the permissions, "
-            "then start again."
+            f"The state in {folder} cannot be read or written: {text}. The last checkpoint is intact. {file_remedy(error)} Then start again."
         )
     return StateError(
         f"The state in {folder} cannot be used: {text}. The last checkpoint is intact. Start again, or restore a backup."

@@ -3,9 +3,6 @@
 Each source is a pair: a value that a class declares, and the client that it opens. Opening a source imports its library.
 """
 
-from .file_tables import CsvTable, ParquetTable
-from .laser_table import LaserTable
-from .postgres_table import PostgresQuery, PostgresTable
-from .redis_table import RedisForm, RedisTable
+import lazy_loader
 
-__all__ = ["CsvTable", "LaserTable", "ParquetTable", "PostgresQuery", "PostgresTable", "RedisForm", "RedisTable"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from ...processors.errors import DeclarationError
+from ...processors import DeclarationError
 from ...processors.lookups import LookupRefused
 from ..errors import StateError
-from ..remote.addresses import Address, address_with, url_named
-from ..remote.errors import StoreLibraryMissing
+from ..remote import StoreAddress, StoreLibraryMissing, address_with, url_named
 
 DEFAULT_VARIABLE = "PENSTOCK_LOOKUPS"
 
 
-def address_named(name: str, schemes: Sequence[str], what: str) -> Address:
+def address_named(name: str, schemes: Sequence[str], what: str) -> StoreAddress:
     """Return the address of a store.
 
     Args:
@@ -35,7 +34,7 @@ def address_named(name: str, schemes: Sequence[str], what: str) -> Address:
     if address is not None:
         return address
     raise LookupRefused(
-        f"{what} cannot be looked up at {Address(url)}. Nothing was looked up. Use an address that starts with {schemes[0]}://."
+        f"{what} cannot be looked up at {StoreAddress(url)}. Nothing was looked up. Use an address that starts with {schemes[0]}://."
     )
 
 

@@ -19,10 +19,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ...processors.errors import PenstockError
-from ...processors.lookups import LookupRefused, PreloadedTable
-from ...processors.lookups.row_shape import RowShape, rows_by_key
-from ...processors.wording import counted
+from ...processors import PenstockError, counted
+from ...processors.lookups import LookupRefused, PreloadedTable, RowShape, rows_by_key
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ...processors.lookups import InvalidRow, LookupUnreachable
-from ...processors.lookups.row_shape import RowShape
+from ...processors.lookups import InvalidRow, LookupUnreachable, RowShape
 from ..errors import StateError
-from ..remote.addresses import REDIS, Address, url_named
-from ..remote.errors import StoreInterrupted
-from ..remote.folder import expect_library
+from ..remote import REDIS, StoreAddress, StoreInterrupted, expect_library, url_named
 from .address import address_named, expect_time, lookup_refused
 
 if TYPE_CHECKING:
-    from ..remote.redis_connection import RedisConnection
+    from ..remote import RedisConnection
 
 
 @dataclass(frozen=True)
@@ -58,12 +55,12 @@ class LaserTable:
             expect_library("redis", "redis", addresses[0])
         except StateError as error:
             raise lookup_refused(error, str(self)) from error
-        from ..remote.redis_connection import RedisConnection  # noqa: PLC0415 - imports redis
+        from ..remote import RedisConnection  # noqa: PLC0415 - imports redis
 
         limit_s = self.time_limit.total_seconds()
         return LaserRows([RedisConnection(each, rights="the table", limit_s=limit_s) for each in addresses], self)
 
-    def _addresses(self) -> list[Address]:
+    def _addresses(self) -> list[StoreAddress]:
         parts = [part.strip() for part in url_named(self.at).split(",") if part.strip()] or [self.at]
         return [address_named(part, REDIS, str(self)) for part in parts]
 

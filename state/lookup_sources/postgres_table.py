@@ -9,20 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ...processors.errors import DeclarationError
-from ...processors.lookups import InvalidRow, LookupRefused, LookupUnreachable
-from ...processors.lookups.row_shape import RowShape
+from ...processors import DeclarationError
+from ...processors.lookups import InvalidRow, LookupRefused, LookupUnreachable, RowShape
 from ..errors import StateError
-from ..remote.addresses import POSTGRES
-from ..remote.errors import StoreInterrupted
-from ..remote.folder import expect_library
+from ..remote import POSTGRES, StoreInterrupted, expect_library
 from .address import DEFAULT_VARIABLE, address_named, expect_time, lookup_refused
 
 if TYPE_CHECKING:
     import psycopg
     from psycopg import sql
 
-    from ..remote.postgres_connection import PostgresConnection
+    from ..remote import PostgresConnection
 
 _WHOLE_NUMBERS = (20, 21, 23)
 _TEXTS = (25, 1042, 1043)
@@ -55,7 +52,7 @@ class PostgresTable:
         RowShape(self.row)
         expect_time(self, self.time_limit)
 
-    def open(self) -> PostgresRows:
+    def open(self) -> PostgresLookup:
         """Return a client. The first request connects.
 
         Raises:
@@ -114,7 +111,7 @@ class PostgresQuery:
                 "`WHERE code = ANY(%s)`."
             )
 
-    def open(self) -> PostgresRows:
+    def open(self) -> PostgresLookup:
         """Return a client. The first request connects.
 
         Raises:
@@ -135,13 +132,13 @@ class PostgresQuery:
         return f"the query {' '.join(self.query.split())!r} of PostgreSQL"
 
 
-def _opened(declared: PostgresTable | PostgresQuery, prepare: Prepare) -> PostgresRows:
+def _opened(declared: PostgresTable | PostgresQuery, prepare: Prepare) -> PostgresLookup:
     address = address_named(declared.at, POSTGRES, str(declared))
     try:
         expect_library("psycopg", "postgres", address)
     except StateError as error:
         raise lookup_refused(error, str(declared)) from error
-    from ..remote.postgres_connection import PostgresConnection  # noqa: PLC0415 - imports psycopg
+    from ..remote import PostgresConnection  # noqa: PLC0415 - imports psycopg
 
     connection = PostgresConnection(
         address,
@@ -149,7 +146,7 @@ def _opened(declared: PostgresTable | PostgresQuery, prepare: Prepare) -> Postgr
         rights=f"it reads {declared}",
         limit_s=declared.time_limit.total_seconds(),
     )
-    return PostgresRows(connection, prepare, RowShape(declared.row), str(declared))
+    return PostgresLookup(connection, prepare, RowShape(declared.row), str(declared))
 
 
 def _selection(key: str, columns: Sequence[str]) -> sql.Composed:
@@ -184,7 +181,7 @@ Prepare = Callable[["psycopg.Connection"], PostgresRequest]
 """Creates the statement from the current tables; raises LookupRefused if they lack something."""
 
 
-class PostgresRows:
+class PostgresLookup:
     """Rows in PostgreSQL; for one thread. A broken connection is replaced.
 
     Args:

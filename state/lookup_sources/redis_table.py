@@ -10,16 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ...processors.lookups import InvalidRow, LookupUnreachable
-from ...processors.lookups.row_shape import RowShape
+from ...processors.lookups import InvalidRow, LookupUnreachable, RowShape
 from ..errors import StateError
-from ..remote.addresses import REDIS
-from ..remote.errors import StoreInterrupted
-from ..remote.folder import expect_library
+from ..remote import REDIS, StoreInterrupted, expect_library
 from .address import DEFAULT_VARIABLE, address_named, expect_time, lookup_refused
 
 if TYPE_CHECKING:
-    from ..remote.redis_connection import RedisConnection
+    from ..remote import RedisConnection
 
 
 class RedisForm(Enum):
@@ -67,7 +64,7 @@ class RedisTable:
             expect_library("redis", "redis", address)
         except StateError as error:
             raise lookup_refused(error, str(self)) from error
-        from ..remote.redis_connection import RedisConnection  # noqa: PLC0415 - imports redis
+        from ..remote import RedisConnection  # noqa: PLC0415 - imports redis
 
         rights = f"the keys {self.prefix}*"
         return RedisRows(RedisConnection(address, rights=rights, limit_s=self.time_limit.total_seconds()), self)

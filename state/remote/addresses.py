@@ -20,7 +20,7 @@ _PASSWORD_OPTION = re.compile(r"(?<=password=)([^&]*)")
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class StoreAddress:
     """The address of a store.
 
     Args:
@@ -49,13 +49,13 @@ class Address:
         return sorted({form for secret in secrets for form in (secret, unquote(secret)) if form}, key=len, reverse=True)
 
 
-def address_of(url: str) -> Address:
+def address_of(url: str) -> StoreAddress:
     """Parse a URL.
 
     Raises:
         BadStoreAddress: it is not a URL of PostgreSQL or Redis.
     """
-    address = Address(url)
+    address = StoreAddress(url)
     try:
         urlsplit(url)
     except ValueError:
@@ -75,7 +75,7 @@ def url_named(name: str) -> str:
     return name if "://" in name else os.environ.get(name, "")
 
 
-def address_with(url: str, schemes: Sequence[str]) -> Address | None:
+def address_with(url: str, schemes: Sequence[str]) -> StoreAddress | None:
     """Return the address of a URL; None if it has none of the schemes."""
     with suppress(BadStoreAddress):
         address = address_of(url)

@@ -10,15 +10,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 
-from ...processors.background import BackgroundThread
-from ...processors.declare.aggregator import Aggregator
-from ...processors.errors import ProcessorFailed
+from ...processors import BackgroundThread, ProcessorFailed
+from ...processors.declare import Aggregator
 from ..errors import StateError
 from .addresses import address_of
 from .errors import StoreInterrupted
 from .folder import store_at
 from .merging import PartialMerger
-from .protocols import CompactedStore, Shard
+from .protocols import CompactedStore, StoredShard
 
 PARTIAL_LIMIT = 16
 """A window key with at most this many partials is not compacted."""
@@ -63,14 +62,14 @@ class Compactor:
 
     def compact(self) -> int:
         """Make one pass. Return the number of merged window keys."""
-        return sum(self._compact_shard(Shard(self._name, bucket)) for bucket in sorted(self._buckets()))
+        return sum(self._compact_shard(StoredShard(self._name, bucket)) for bucket in sorted(self._buckets()))
 
     def close(self) -> None:
         """Stop after the current step, and close the store."""
         self._thread.close()
         self._store.close()
 
-    def _compact_shard(self, shard: Shard) -> int:
+    def _compact_shard(self, shard: StoredShard) -> int:
         replaced = 0
         for batch in self._store.unmerged_partials(shard, self._partial_limit):
             if self._thread.is_closed:

@@ -8,16 +8,17 @@ to the value that the monoid's `combine` would return.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...processors.declare.aggregator import Aggregator
-from ...processors.declare.stores import WriteMode
+from ...processors.declare import Aggregator, WriteMode
 from ..protocols import ShardIdentity
-from .addresses import POSTGRES, Address, address_of
+from .addresses import POSTGRES, StoreAddress, address_of
 from .errors import StoreLibraryMissing
 from .merging import PartialMerger
-from .protocols import OwnedStore, Shard
+from .protocols import OwnedStore, StoredShard
 from .retry import RETRY_LIMIT_S, StoreRetry
 from .shard_state import RemoteShardState
 
@@ -54,7 +55,7 @@ class RemoteStates:
         """
         # A claim whose answer was lost is repeated. An unused epoch is harmless.
         claim = self._retry.call(partial(self._store.claim, identity))
-        shard = Shard(identity.processor, identity.bucket)
+        shard = StoredShard(identity.processor, identity.bucket)
         return RemoteShardState(
             self._store, shard, claim, merger=self._merger, write_mode=self._write_mode, retry=self._retry
         )
@@ -70,6 +71,7 @@ def remote_states(
     *,
     write_mode: WriteMode = WriteMode.READ_MERGE_WRITE,
     retry_limit_s: float = RETRY_LIMIT_S,
+    waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> RemoteStates:
     """Return the states of an aggregator in PostgreSQL or Redis. The first opened shard connects.
 
@@ -78,15 +80,16 @@ def remote_states(
         processor: the aggregator.
         write_mode: with APPEND, changes are partials, which the store merges; otherwise they are whole values.
         retry_limit_s: how long to retry an unreachable store.
+        waiting: entered for each call of the store.
 
     Raises:
         BadStoreAddress: the URL is of another kind.
         StoreLibraryMissing: the client library is not installed.
     """
-    return RemoteStates(store_at(address_of(url)), processor, write_mode, StoreRetry(retry_limit_s))
+    return RemoteStates(store_at(address_of(url)), processor, write_mode, StoreRetry(retry_limit_s, waiting=waiting))
 
 
-def store_at(address: Address, *, read_only: bool = False) -> PostgresStore | RedisStore:
+def store_at(address: StoreAddress, *, read_only: bool = False) -> PostgresStore | RedisStore:
     """Return the store at an address, not connected yet.
 
     Args:
@@ -104,7 +107,7 @@ def store_at(address: Address, *, read_only: bool = False) -> PostgresStore | Re
     return RedisStore(address)
 
 
-def expect_library(module: str, extra: str, address: Address) -> None:
+def expect_library(module: str, extra: str, address: StoreAddress) -> None:
     """Raise StoreLibraryMissing if a store's client library is not installed."""
     try:
         importlib.import_module(module)

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any, NamedTuple
 
-from ...processors.errors import ProcessorFailed
-from ...processors.keyed_state.changes import Changes
+from ...processors import ProcessorFailed
+from ...processors.keyed_state import Changes
 from ...processors.monoids import Count, Max, Mean, Min, Monoid, Sum
 from .protocols import ExtremeRow, Parts, SlotChanges, Total, TotalRow
 from .sort_keys import order_key, reverse_order_key

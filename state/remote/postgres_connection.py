@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-import os
-import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from ...processors.errors import PenstockError
+from ...processors import PenstockError
 from ..errors import BadStoreAddress, StateError, StateUnwritable
-from .addresses import Address
+from ..socket_deadline import SocketDeadline
+from .addresses import StoreAddress
 from .errors import StoreInterrupted, StoreRefused
 
 _DEFAULTS: dict[str, Any] = {
@@ -27,6 +26,8 @@ _DEFAULTS: dict[str, Any] = {
     "tcp_user_timeout": 30_000,
     "application_name": "penstock",
 }
+_PROBE_LIMIT_S = 5
+"""How long a server may take to answer a new connection before it counts as hanging."""
 _STATE_RIGHTS = "it reads, writes and creates the tables penstock_shards and penstock_parts"
 _SESSION = (
     "SET client_min_messages = warning",
@@ -48,7 +49,17 @@ _INTERRUPTIONS = (
 _OUT_OF_SPACE = ("53100", "53200", "53400", "58")
 _REFUSALS = ("28", "3D", "3F", "42501")
 _PERMANENT_FAILURES = ("no password supplied", "does not support SSL", "certificate", "authentication method")
-_UNAVAILABLE = ("starting up", "shutting down", "recovery mode", "too many clients", "remaining connection slots")
+# A server that starts, stops or recovers: "the database system is starting up", "… is not yet accepting connections" and others.
+_UNAVAILABLE = (
+    "the database system is ",
+    "too many clients",
+    "too many connections",
+    "remaining connection slots",
+    # PgBouncer's
+    "no more connections allowed",
+    "cannot connect to server",
+    "server login has been failing",
+)
 
 
 class PostgresConnection:
@@ -61,17 +72,28 @@ class PostgresConnection:
         address: the address of PostgreSQL.
         read_only: whether PostgreSQL refuses changes.
         rights: the permissions that the user needs, for messages.
-        limit_s: the time limit of a block in seconds; None for no limit. Connecting may take two seconds more.
+        limit_s: the time limit of a block in seconds, or of the part of it after a call of `renew`; None for no limit. Connecting may take two
+            seconds more.
+        allows_slow: whether a block may exceed the limit while the server answers a new connection: its work has no limit, and would begin again
+            if it was interrupted.
     """
 
     def __init__(
-        self, address: Address, *, read_only: bool = False, rights: str = _STATE_RIGHTS, limit_s: float | None = None
+        self,
+        address: StoreAddress,
+        *,
+        read_only: bool = False,
+        rights: str = _STATE_RIGHTS,
+        limit_s: float | None = None,
+        allows_slow: bool = False,
     ) -> None:
         self.address = address
         self._read_only = read_only
         self._rights = rights
         self._limit_s = limit_s
+        self._allows_slow = allows_slow
         self._connection: psycopg.Connection | None = None
+        self._deadline: SocketDeadline | None = None
         self._lock = threading.Lock()
 
     @contextmanager
@@ -99,27 +121,39 @@ class PostgresConnection:
         if self._limit_s is None:
             yield
             return
-        timed_out = threading.Event()
-        with socket.socket(fileno=os.dup(connection.fileno())) as duplicate:
-
-            def disconnect() -> None:
-                timed_out.set()
-                with suppress(OSError):
-                    duplicate.shutdown(socket.SHUT_RDWR)
-
-            timer = threading.Timer(self._limit_s, disconnect)
-            timer.start()
+        with SocketDeadline(self._limit_s, self._is_hanging if self._allows_slow else lambda: True) as deadline:
+            deadline.watch(connection.fileno())
+            self._deadline = deadline
             try:
                 yield
             except psycopg.OperationalError as error:
-                if timed_out.is_set():
+                if deadline.has_passed:
                     raise StoreInterrupted(
                         f"PostgreSQL at {self.address} did not answer within {self._limit_s:g} s."
                     ) from error
                 raise
             finally:
-                timer.cancel()
-                timer.join()
+                self._deadline = None
+
+    def _is_hanging(self) -> bool:
+        """Return whether the server does not answer a new connection, either. A refusal is an answer."""
+        try:
+            with (
+                closing(
+                    psycopg.connect(**self._parameters() | {"connect_timeout": _PROBE_LIMIT_S}, autocommit=True)
+                ) as probe,
+                SocketDeadline(_PROBE_LIMIT_S) as deadline,
+            ):
+                deadline.watch(probe.fileno())
+                probe.execute("SELECT 1")
+        except (psycopg.Error, OSError) as error:
+            return "FATAL" not in str(error)
+        return False
+
+    def renew(self) -> None:
+        """Begin the time limit of the running block again, because it makes progress."""
+        if self._deadline is not None:
+            self._deadline.renew()
 
     def close(self) -> None:
         """Close the connection. May be repeated; the next transaction opens a new one."""
@@ -143,7 +177,7 @@ class PostgresConnection:
     def _own_settings(self) -> Iterator[str]:
         if self._read_only:
             yield "SET default_transaction_read_only = on"
-        if self._limit_s is not None:
+        if self._limit_s is not None and not self._allows_slow:
             yield f"SET statement_timeout = {max(round(self._limit_s * 1000), 1)}"
 
     def _parameters(self) -> dict[str, Any]:
@@ -158,7 +192,7 @@ class PostgresConnection:
                 f"{self.address} is not a valid PostgreSQL address. Nothing was read or saved. Write postgresql://user:password@host:5432/database, "
                 "with %40 for @, %2F for / and %3A for : within the password."
             )
-        limited = {} if self._limit_s is None else {"connect_timeout": max(math.ceil(self._limit_s), 2)}
+        limited = {} if self._limit_s is None else {"connect_timeout": min(max(math.ceil(self._limit_s), 2), 10)}
         return {**_DEFAULTS, **limited, **writable, **parameters}
 
     @contextmanager
@@ -171,11 +205,11 @@ class PostgresConnection:
             raise translated(self.address, error, self._rights) from error
 
 
-def translated(address: Address, error: Exception, rights: str = _STATE_RIGHTS) -> StateError:
+def translated(address: StoreAddress, error: Exception, rights: str = _STATE_RIGHTS) -> StateError:
     """Translate an error of psycopg."""
     message = " ".join(address.without_password(str(error)).split()).rstrip(".") or type(error).__name__
     code = getattr(error, "sqlstate", None) or ""
-    if _is_interruption(error, code, message):
+    if _is_interruption(error, code):
         return StoreInterrupted(f"PostgreSQL at {address} failed temporarily: {message}.")
     if code.startswith(_OUT_OF_SPACE):
         return StateUnwritable(
@@ -191,7 +225,8 @@ def translated(address: Address, error: Exception, rights: str = _STATE_RIGHTS) 
     )
 
 
-def _is_interruption(error: Exception, code: str, message: str) -> bool:
+def _is_interruption(error: Exception, code: str) -> bool:
+    message = str(error)  # with the password, which may be a part of the words
     if code:
         return code.startswith(_INTERRUPTIONS)
     if not isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError, OSError)):

@@ -22,10 +22,10 @@ from uuid import uuid4
 import msgspec
 import psycopg
 
-from ...processors.shard.position import StatePosition, encode_position
+from ...processors.shard import StatePosition, encode_position
 from ..errors import ForeignState
 from ..protocols import ShardIdentity
-from .addresses import Address
+from .addresses import StoreAddress
 from .postgres_connection import PostgresConnection
 from .postgres_tables import create_missing_tables
 from .protocols import (
@@ -34,9 +34,9 @@ from .protocols import (
     Claim,
     ExtremeRow,
     Parts,
-    Shard,
     ShardVersion,
     SlotChanges,
+    StoredShard,
     Total,
     TotalRow,
     UnmergedPartials,
@@ -45,6 +45,8 @@ from .protocols import (
 from .state_shapes import foreign_format, foreign_shape
 
 _WHOLE, _MERGED, _FIRST_PARTIAL = 0, 1, 2
+_ANSWER_LIMIT_S = 20.0
+"""How long a statement may take before the server is asked whether it still answers. If not, the connection is closed, and the work repeated."""
 _UNMERGED_AT_ONCE = 50
 """The number of slots whose partials are loaded at a time; without compaction for an hour, each has thousands."""
 
@@ -138,8 +140,8 @@ class PostgresStore:
         read_only: whether PostgreSQL refuses changes.
     """
 
-    def __init__(self, address: Address, *, read_only: bool = False) -> None:
-        self._connection = PostgresConnection(address, read_only=read_only)
+    def __init__(self, address: StoreAddress, *, read_only: bool = False) -> None:
+        self._connection = PostgresConnection(address, read_only=read_only, limit_s=_ANSWER_LIMIT_S, allows_slow=True)
         self._address = address
         self._has_tables = False
         self._tables_lock = threading.Lock()
@@ -147,7 +149,7 @@ class PostgresStore:
     def claim(self, identity: ShardIdentity) -> Claim:
         """Become the owner."""
         self._expect_tables()
-        shard = Shard(identity.processor, identity.bucket)
+        shard = StoredShard(identity.processor, identity.bucket)
         with self._connection.transaction() as connection:
             row = connection.execute(_CLAIM, (*shard, FORMAT, identity.shape, uuid4().hex)).fetchone()
             if row is None:
@@ -155,7 +157,7 @@ class PostgresStore:
         *version, position = row
         return Claim(ShardVersion(*version), msgspec.convert(position, StatePosition))
 
-    def commit(self, shard: Shard, version: ShardVersion, write: Write) -> ShardVersion:
+    def commit(self, shard: StoredShard, version: ShardVersion, write: Write) -> ShardVersion:
         """Write if the shard has the expected version. Return its version before the write."""
         appends = write.changes.appends
         with self._connection.transaction() as connection:
@@ -166,12 +168,12 @@ class PostgresStore:
             _Rows(connection, *row).change(write.changes)
         return version
 
-    def version(self, shard: Shard) -> ShardVersion:
+    def version(self, shard: StoredShard) -> ShardVersion:
         """Return the shard's current version."""
         with self._connection.transaction() as connection:
             return _version(connection, shard)
 
-    def parts(self, shard: Shard, slots: Sequence[bytes]) -> list[Parts]:
+    def parts(self, shard: StoredShard, slots: Sequence[bytes]) -> list[Parts]:
         """Return the parts of each slot."""
         found = [Parts()] * len(slots)
         with self._connection.transaction() as connection:
@@ -181,25 +183,25 @@ class PostgresStore:
             found[number - 1] = _with_row(found[number - 1], place, encoded, total)
         return found
 
-    def outbox(self, shard: Shard) -> bytes:
+    def outbox(self, shard: StoredShard) -> bytes:
         """Return the outbox."""
         with self._connection.transaction() as connection:
             row = connection.cursor(binary=True).execute(_OUTBOX, shard).fetchone()
         return row[0] if row else b""
 
-    def unmerged_partials(self, shard: Shard, partial_limit: int) -> Iterator[Sequence[UnmergedPartials]]:
+    def unmerged_partials(self, shard: StoredShard, partial_limit: int) -> Iterator[Sequence[UnmergedPartials]]:
         """Yield the slots with more than `partial_limit` partials, in order."""
         after = b""
         while batch := self._next_unmerged(shard, after, partial_limit):
             yield batch
             after = batch[-1].slot
 
-    def _next_unmerged(self, shard: Shard, after: bytes, partial_limit: int) -> list[UnmergedPartials]:
+    def _next_unmerged(self, shard: StoredShard, after: bytes, partial_limit: int) -> list[UnmergedPartials]:
         values = (*shard, after, _FIRST_PARTIAL, partial_limit, _UNMERGED_AT_ONCE)
         with self._connection.transaction() as connection:
             return [UnmergedPartials(*row) for row in connection.cursor(binary=True).execute(_UNMERGED, values)]
 
-    def replace(self, shard: Shard, merged: Sequence[tuple[UnmergedPartials, bytes]]) -> int:
+    def replace(self, shard: StoredShard, merged: Sequence[tuple[UnmergedPartials, bytes]]) -> int:
         """Replace the partials of each slot by one, unless they have changed."""
         slots = [unmerged.slot for unmerged, _ in merged]
         lasts = [unmerged.last for unmerged, _ in merged]
@@ -212,7 +214,7 @@ class PostgresStore:
             limits = (row[0], _FIRST_PARTIAL, row[0], _FIRST_PARTIAL, row[0])
             return connection.execute(_REPLACE, (*values, *limits)).rowcount
 
-    def shape(self, shard: Shard) -> str | None:
+    def shape(self, shard: StoredShard) -> str | None:
         """Return the type of the state."""
         with self._connection.transaction() as connection:
             tables = connection.execute("SELECT to_regclass('penstock_shards')").fetchone()
@@ -223,7 +225,7 @@ class PostgresStore:
             raise foreign_format(self._address, shard, row[0])
         return str(row[1])
 
-    def slots(self, shard: Shard, key: bytes | None, limit: int | None) -> list[bytes]:
+    def slots(self, shard: StoredShard, key: bytes | None, limit: int | None) -> list[bytes]:
         """Return the slots of a key, or of every key, by window. A key needs a scan of the whole shard."""
         with self._connection.transaction() as connection:
             rows = connection.cursor(binary=True).execute(_SLOTS, (*shard, key, key, limit))
@@ -241,7 +243,7 @@ class PostgresStore:
                 self._has_tables = True
 
     def _foreign(self, connection: psycopg.Connection, identity: ShardIdentity) -> ForeignState:
-        shard = Shard(identity.processor, identity.bucket)
+        shard = StoredShard(identity.processor, identity.bucket)
         found = connection.execute(_SHAPE, shard).fetchone()
         assert found is not None  # noqa: S101 - the claim has locked the conflicting row
         if found[0] != FORMAT:
@@ -290,7 +292,7 @@ def _columns(rows: Iterable[tuple[Any, ...]]) -> list[list[Any]]:
     return [list(column) for column in zip(*rows, strict=True)]
 
 
-def _version(connection: psycopg.Connection, shard: Shard) -> ShardVersion:
+def _version(connection: psycopg.Connection, shard: StoredShard) -> ShardVersion:
     found = connection.execute(_VERSION, shard).fetchone()
     return ShardVersion(*found) if found else NO_VERSION
 

@@ -18,14 +18,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from ...processors.shard.position import StatePosition
+from ...processors.shard import StatePosition
 from ..protocols import ShardIdentity
 
 FORMAT = 1
 """The version of the stored format; others are refused."""
 
 
-class Shard(NamedTuple):
+class StoredShard(NamedTuple):
     """A processor's shard, by its name in the store."""
 
     processor: str
@@ -157,19 +157,19 @@ class OwnedStore(Protocol):
         """
         ...
 
-    def commit(self, shard: Shard, version: ShardVersion, write: Write) -> ShardVersion:
+    def commit(self, shard: StoredShard, version: ShardVersion, write: Write) -> ShardVersion:
         """Write if the shard has the expected version. Return its version before: the expected one if the write took effect."""
         ...
 
-    def version(self, shard: Shard) -> ShardVersion:
+    def version(self, shard: StoredShard) -> ShardVersion:
         """Return the shard's current version."""
         ...
 
-    def parts(self, shard: Shard, slots: Sequence[bytes]) -> list[Parts]:
+    def parts(self, shard: StoredShard, slots: Sequence[bytes]) -> list[Parts]:
         """Return the parts of each slot, from one consistent read."""
         ...
 
-    def outbox(self, shard: Shard) -> bytes:
+    def outbox(self, shard: StoredShard) -> bytes:
         """Return the outbox; empty without one."""
         ...
 
@@ -181,11 +181,11 @@ class OwnedStore(Protocol):
 class CompactedStore(Protocol):
     """Compaction of partials. Each call is one attempt; repeat it after StoreInterrupted."""
 
-    def unmerged_partials(self, shard: Shard, partial_limit: int) -> Iterator[Sequence[UnmergedPartials]]:
+    def unmerged_partials(self, shard: StoredShard, partial_limit: int) -> Iterator[Sequence[UnmergedPartials]]:
         """Yield the slots with more than `partial_limit` partials, in batches."""
         ...
 
-    def replace(self, shard: Shard, merged: Sequence[tuple[UnmergedPartials, bytes]]) -> int:
+    def replace(self, shard: StoredShard, merged: Sequence[tuple[UnmergedPartials, bytes]]) -> int:
         """Replace the partials of each slot by one, unless they have changed. Return the number of replaced slots."""
         ...
 
@@ -197,7 +197,7 @@ class CompactedStore(Protocol):
 class ReadStore(Protocol):
     """Reads of results, by users and dashboards. A read does not claim the shard. Repeat a call after StoreInterrupted."""
 
-    def shape(self, shard: Shard) -> str | None:
+    def shape(self, shard: StoredShard) -> str | None:
         """Return the type of the state; None if the store does not know the shard.
 
         Raises:
@@ -205,11 +205,11 @@ class ReadStore(Protocol):
         """
         ...
 
-    def slots(self, shard: Shard, key: bytes | None, limit: int | None) -> list[bytes]:
+    def slots(self, shard: StoredShard, key: bytes | None, limit: int | None) -> list[bytes]:
         """Return at most `limit` slots of a key, or of every key."""
         ...
 
-    def parts(self, shard: Shard, slots: Sequence[bytes]) -> list[Parts]:
+    def parts(self, shard: StoredShard, slots: Sequence[bytes]) -> list[Parts]:
         """Return the parts of each slot, from one consistent read."""
         ...
 

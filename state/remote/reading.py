@@ -10,13 +10,13 @@ from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar, final
 
-from ...processors.declare.aggregator import Aggregator
-from ...processors.keyed_state.key_layout import decode_window_key, encode_window_key
-from ...processors.time.windows import GLOBAL_WINDOW_END_MS, GLOBAL_WINDOW_START_MS, Window
-from .addresses import Address, address_of
+from ...processors.declare import Aggregator
+from ...processors.keyed_state import decode_window_key, encode_window_key
+from ...processors.time import GLOBAL_WINDOW_END_MS, GLOBAL_WINDOW_START_MS, Window
+from .addresses import StoreAddress, address_of
 from .folder import store_at
 from .merging import PartialMerger
-from .protocols import ReadStore, Shard
+from .protocols import ReadStore, StoredShard
 from .retry import StoreRetry
 from .state_shapes import foreign_shape
 
@@ -40,7 +40,7 @@ class RemoteResults:
         retry: repeats interrupted requests.
     """
 
-    def __init__(self, store: ReadStore, address: Address, processor: type[Aggregator], retry: StoreRetry) -> None:
+    def __init__(self, store: ReadStore, address: StoreAddress, processor: type[Aggregator], retry: StoreRetry) -> None:
         self._store = store
         self._address = address
         self._processor = processor
@@ -77,7 +77,7 @@ class RemoteResults:
         """
         remaining = limit
         for bucket in range(self._processor.inputs()[0].buckets):
-            shard = Shard(self._processor.name, bucket)
+            shard = StoredShard(self._processor.name, bucket)
             if remaining > 0 and self._exists(shard):
                 slots = self._call(partial(self._store.slots, shard, None, remaining))
                 remaining -= len(slots)
@@ -96,13 +96,13 @@ class RemoteResults:
     ) -> None:
         self.close()
 
-    def _shards_of(self, key: str) -> list[Shard]:
+    def _shards_of(self, key: str) -> list[StoredShard]:
         """Return the shards that may have results of a key: one if the processor checks that each event is in the bucket of its key."""
         category = self._processor.inputs()[0]
         numbers = [category.bucket_of(key)] if self._processor.checks_keys() else range(category.buckets)
-        return [Shard(self._processor.name, number) for number in numbers]
+        return [StoredShard(self._processor.name, number) for number in numbers]
 
-    def _exists(self, shard: Shard) -> bool:
+    def _exists(self, shard: StoredShard) -> bool:
         """Return whether a shard exists. Its state must have the processor's monoid and windows."""
         shape = self._call(partial(self._store.shape, shard))
         expected = self._processor.state_shape()
@@ -110,12 +110,12 @@ class RemoteResults:
             raise foreign_shape(self._address, shard, shape, expected)
         return shape is not None
 
-    def _add_partials(self, partials: dict[bytes, Any], shard: Shard, slots: Sequence[bytes]) -> None:
+    def _add_partials(self, partials: dict[bytes, Any], shard: StoredShard, slots: Sequence[bytes]) -> None:
         """Combine the partials of a shard with those of other shards."""
         for slot, value in self._partials(shard, slots):
             partials[slot] = self._processor.monoid.combine(partials[slot], value) if slot in partials else value
 
-    def _partials(self, shard: Shard, slots: Sequence[bytes]) -> Iterator[tuple[bytes, Any]]:
+    def _partials(self, shard: StoredShard, slots: Sequence[bytes]) -> Iterator[tuple[bytes, Any]]:
         for slot, parts in zip(slots, self._call(partial(self._store.parts, shard, slots)), strict=True):
             encoded = self._merger.value(parts)
             if encoded is not None:

@@ -18,15 +18,14 @@ from itertools import islice
 from types import TracebackType
 from typing import NamedTuple, final
 
-from ...processors.declare.aggregator import Aggregator
-from ...processors.declare.stores import WriteMode
-from ...processors.keyed_state.changes import Changes
-from ...processors.shard.position import Offsets, StatePosition
+from ...processors.declare import Aggregator, WriteMode
+from ...processors.keyed_state import Changes
+from ...processors.shard import Offsets, StatePosition
 from ..protocols import ShardIdentity
-from .addresses import Address, address_of
+from .addresses import StoreAddress, address_of
 from .errors import StoreMoved
 from .folder import RemoteStates, store_at
-from .protocols import RebuiltStore, Shard
+from .protocols import RebuiltStore, StoredShard
 from .retry import RETRY_LIMIT_S, StoreRetry
 from .shard_state import RemoteShardState
 from .state_shapes import unfinished_shape
@@ -58,7 +57,9 @@ class StoreRebuild:
         retry: repeats interrupted requests.
     """
 
-    def __init__(self, store: RebuiltStore, address: Address, processor: type[Aggregator], retry: StoreRetry) -> None:
+    def __init__(
+        self, store: RebuiltStore, address: StoreAddress, processor: type[Aggregator], retry: StoreRetry
+    ) -> None:
         self._store = store
         self._address = address
         self._processor = processor
@@ -137,15 +138,15 @@ class StoreRebuild:
         return self._states.open(ShardIdentity(self._processor.name, bucket, shape))
 
     def _shape(self, bucket: int) -> str | None:
-        return self._retry.call(partial(self._store.shape, Shard(self._processor.name, bucket)))
+        return self._retry.call(partial(self._store.shape, StoredShard(self._processor.name, bucket)))
 
     def _slots(self, bucket: int) -> list[bytes]:
-        return self._retry.call(partial(self._store.slots, Shard(self._processor.name, bucket), None, None))
+        return self._retry.call(partial(self._store.slots, StoredShard(self._processor.name, bucket), None, None))
 
     def _expect_at(self, bucket: int, computed: Offsets, found: Offsets) -> None:
         if found != computed:
             raise StoreMoved(
-                f"The state of {Shard(self._processor.name, bucket)} at {self._address} is at {found}, but the values were computed up to "
+                f"The state of {StoredShard(self._processor.name, bucket)} at {self._address} is at {found}, but the values were computed up to "
                 f"{computed}: a worker has run meanwhile. Nothing of this shard was replaced. Stop the processor's workers, and run "
                 "the command again."
             )

@@ -12,9 +12,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from ...processors.errors import PenstockError
+from ...processors import PenstockError
 from ..errors import BadStoreAddress, StateError, StateUnwritable
-from .addresses import Address
+from .addresses import StoreAddress
 from .errors import StoreInterrupted, StoreRefused
 from .redis_scripts import STAGED_CHUNKS_ARE_MISSING
 
@@ -63,7 +63,7 @@ class RedisConnection:
         limit_s: the time limit of an answer in seconds; by default 30, and 10 for connecting.
     """
 
-    def __init__(self, address: Address, *, rights: str = _STATE_RIGHTS, limit_s: float | None = None) -> None:
+    def __init__(self, address: StoreAddress, *, rights: str = _STATE_RIGHTS, limit_s: float | None = None) -> None:
         self.address = address
         self._rights = rights
         self._limit_s = limit_s
@@ -152,7 +152,7 @@ def warn_unless_durable(connection: RedisConnection) -> None:
         )
 
 
-def translated(address: Address, error: Exception, rights: str = _STATE_RIGHTS) -> StateError:
+def translated(address: StoreAddress, error: Exception, rights: str = _STATE_RIGHTS) -> StateError:
     """Translate an error of redis-py."""
     message = " ".join(address.without_password(str(error)).split()).rstrip(".") or type(error).__name__
     # First, because redis-py reports a wrong password as a failed connection.

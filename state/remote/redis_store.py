@@ -26,18 +26,18 @@ from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
 
-from ...processors.shard.position import decode_position, encode_position
+from ...processors.shard import decode_position, encode_position
 from ..protocols import ShardIdentity
 from . import redis_scripts as scripts
-from .addresses import Address
+from .addresses import StoreAddress
 from .protocols import (
     FORMAT,
     NO_VERSION,
     Claim,
     Parts,
-    Shard,
     ShardVersion,
     SlotChanges,
+    StoredShard,
     Total,
     TotalRow,
     UnmergedPartials,
@@ -61,7 +61,7 @@ class RedisStore:
         address: its address.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: StoreAddress) -> None:
         self._connection = RedisConnection(address)
         self._address = address
         self._is_durability_checked = False
@@ -70,7 +70,7 @@ class RedisStore:
     def claim(self, identity: ShardIdentity) -> Claim:
         """Become the owner."""
         self._check_durability()
-        shard = Shard(identity.processor, identity.bucket)
+        shard = StoredShard(identity.processor, identity.bucket)
         owner = uuid4().hex
         epoch, *found = self._connection.run(scripts.CLAIM, [_key(shard, "shard")], [FORMAT, identity.shape, owner])
         if epoch == 0:
@@ -81,7 +81,7 @@ class RedisStore:
         saves, position = found
         return Claim(ShardVersion(owner, epoch, saves), decode_position(position))
 
-    def commit(self, shard: Shard, version: ShardVersion, write: Write) -> ShardVersion:
+    def commit(self, shard: StoredShard, version: ShardVersion, write: Write) -> ShardVersion:
         """Write if the shard has the expected version. Return its version before the write."""
         chunks = list(_chunks(write.changes))
         staged = _key(shard, f"staged:{uuid4().hex}")
@@ -98,7 +98,7 @@ class RedisStore:
         )
         return ShardVersion(owner.decode(), epoch, saves)
 
-    def version(self, shard: Shard) -> ShardVersion:
+    def version(self, shard: StoredShard) -> ShardVersion:
         """Return the shard's current version."""
         with self._connection.client() as client:
             owner, epoch, saves = client.hmget(_key(shard, "shard"), ["owner", "epoch", "saves"])
@@ -111,26 +111,26 @@ class RedisStore:
                 # With every chunk, so that the list expires after a crash.
                 client.expire(staged, _STAGED_EXPIRY_S)
 
-    def parts(self, shard: Shard, slots: Sequence[bytes]) -> list[Parts]:
+    def parts(self, shard: StoredShard, slots: Sequence[bytes]) -> list[Parts]:
         """Return the parts of each slot."""
         columns = self._connection.run(scripts.PARTS, _keys(shard), [_chunk(slots)])
         nothing = [None] * len(slots)
         return [_parts(row) for row in zip(*(column or nothing for column in columns), strict=True)]
 
-    def outbox(self, shard: Shard) -> bytes:
+    def outbox(self, shard: StoredShard) -> bytes:
         """Return the outbox."""
         with self._connection.client() as client:
             found: bytes | None = client.hget(_key(shard, "shard"), "outbox")
         return found or b""
 
-    def unmerged_partials(self, shard: Shard, partial_limit: int) -> Iterator[Sequence[UnmergedPartials]]:
+    def unmerged_partials(self, shard: StoredShard, partial_limit: int) -> Iterator[Sequence[UnmergedPartials]]:
         """Yield the slots with more than `partial_limit` partials, unordered."""
         for found in self._scanned(scripts.UNMERGED, _key(shard, "partials"), partial_limit):
             yield [
                 UnmergedPartials(slot, 0, _unframed(kept)) for slot, kept in zip(found[::2], found[1::2], strict=True)
             ]
 
-    def replace(self, shard: Shard, merged: Sequence[tuple[UnmergedPartials, bytes]]) -> int:
+    def replace(self, shard: StoredShard, merged: Sequence[tuple[UnmergedPartials, bytes]]) -> int:
         """Replace the partials of each slot by one, unless they have changed."""
         items: list[bytes] = []
         for unmerged, partial in merged:
@@ -146,7 +146,7 @@ class RedisStore:
         replaced: int = self._connection.run(scripts.REPLACE, [_key(shard, "partials")], [_chunk(items)])
         return replaced
 
-    def shape(self, shard: Shard) -> str | None:
+    def shape(self, shard: StoredShard) -> str | None:
         """Return the type of the state."""
         with self._connection.client() as client:
             format_, shape = client.hmget(_key(shard, "shard"), "format", "shape")
@@ -156,7 +156,7 @@ class RedisStore:
             raise foreign_format(self._address, shard, format_.decode())
         return str(shape.decode())
 
-    def slots(self, shard: Shard, key: bytes | None, limit: int | None) -> list[bytes]:
+    def slots(self, shard: StoredShard, key: bytes | None, limit: int | None) -> list[bytes]:
         """Return the slots of a key, or of every key. A key needs a scan of the whole shard, some thousand slots at a time."""
         found: dict[bytes, None] = {}
         asked = ("any", b"") if key is None else ("key", key)
@@ -186,12 +186,12 @@ class RedisStore:
                 self._is_durability_checked = True
 
 
-def _key(shard: Shard, name: str) -> str:
+def _key(shard: StoredShard, name: str) -> str:
     # A brace in a processor's name would end the hash tag.
     return f"penstock:{{{quote(shard.processor, safe='')}:{shard.bucket}}}:{name}"
 
 
-def _keys(shard: Shard) -> list[str]:
+def _keys(shard: StoredShard) -> list[str]:
     return [_key(shard, name) for name in _HASHES]
 
 

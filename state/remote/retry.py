@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
-from ...processors.retry import LogRateLimiter, Retry
+from ...processors import CallRetry, LogRateLimiter
 from .errors import StoreInterrupted, StoreUnreachable
 
 T = TypeVar("T")
@@ -26,6 +27,7 @@ class StoreRetry:
         limit_s: seconds from the first failure on.
         clock: monotonic seconds.
         pause: sleeps for some seconds.
+        waiting: entered for each call, to note that the caller waits for the store.
     """
 
     def __init__(
@@ -33,8 +35,11 @@ class StoreRetry:
         limit_s: float = RETRY_LIMIT_S,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
+        *,
+        waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        self._retry = Retry(limit_s, clock=clock, pause=pause)
+        self._waiting = waiting
+        self._retry = CallRetry(limit_s, clock=clock, pause=pause)
         self._log_limiter = LogRateLimiter(clock=clock)
 
     def call(self, attempt: Callable[[], T]) -> T:
@@ -43,6 +48,10 @@ class StoreRetry:
         Raises:
             StoreUnreachable: every attempt up to the limit was interrupted.
         """
+        with self._waiting():
+            return self._repeated(attempt)
+
+    def _repeated(self, attempt: Callable[[], T]) -> T:
         try:
             return self._retry.call(attempt, StoreInterrupted, self._log_outage)
         except StoreInterrupted as error:

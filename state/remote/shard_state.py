@@ -7,14 +7,14 @@ from functools import partial
 
 import msgspec
 
-from ...processors.declare.stores import WriteMode
-from ...processors.keyed_state.changes import Changes
-from ...processors.shard.position import StatePosition
+from ...processors.declare import WriteMode
+from ...processors.keyed_state import Changes
+from ...processors.shard import StatePosition
 from ..errors import StateError
 from ..protocols import Outbox
 from .errors import StoreFenced, StoreUnreachable
 from .merging import PartialMerger
-from .protocols import Claim, OwnedStore, Shard, ShardVersion, SlotChanges, Write
+from .protocols import Claim, OwnedStore, ShardVersion, SlotChanges, StoredShard, Write
 from .retry import StoreRetry
 
 _encode_outbox = msgspec.msgpack.Encoder().encode
@@ -39,7 +39,7 @@ class RemoteShardState:
     def __init__(
         self,
         store: OwnedStore,
-        shard: Shard,
+        shard: StoredShard,
         claim: Claim,
         *,
         merger: PartialMerger,

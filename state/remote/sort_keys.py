@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...processors.monoids.equality import is_nan
+from ...processors.monoids import is_nan
 
 _TUPLE_END, _NUMBER, _BYTES, _TEXT, _TUPLE = (bytes([tag]) for tag in (0x00, 0x10, 0x20, 0x30, 0x40))
 _MINUS_INFINITY, _NEGATIVE, _ZERO, _POSITIVE, _INFINITY = (bytes([tag]) for tag in range(1, 6))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..errors import ForeignState
-from .addresses import Address
-from .protocols import FORMAT, Shard
+from .addresses import StoreAddress
+from .protocols import FORMAT, StoredShard
 
 
 def unfinished_shape(shape: str) -> str:
@@ -12,7 +12,7 @@ def unfinished_shape(shape: str) -> str:
     return f"{shape}, being built"
 
 
-def foreign_shape(address: Address, shard: Shard, found: str, expected: str) -> ForeignState:
+def foreign_shape(address: StoreAddress, shard: StoredShard, found: str, expected: str) -> ForeignState:
     """Return the error for state of another type."""
     if found == unfinished_shape(expected):
         return ForeignState(
@@ -25,7 +25,7 @@ def foreign_shape(address: Address, shard: Shard, found: str, expected: str) -> 
     )
 
 
-def foreign_format(address: Address, shard: Shard, found: object) -> ForeignState:
+def foreign_format(address: StoreAddress, shard: StoredShard, found: object) -> ForeignState:
     """Return the error for state of another format."""
     return ForeignState(
         f"The state of {shard} at {address} has format {found}, but this Penstock uses format {FORMAT}. Nothing was "

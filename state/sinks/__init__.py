@@ -1,7 +1,5 @@
 """Sinks: PostgreSQL tables, HTTP endpoints, and tables in memory for tests."""
 
-from .http_endpoint import HttpEndpoint
-from .memory_table import MemoryTable
-from .postgres_table import PostgresTable
+import lazy_loader
 
-__all__ = ["HttpEndpoint", "MemoryTable", "PostgresTable"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

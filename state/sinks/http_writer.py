@@ -6,7 +6,6 @@ import hashlib
 import http.client
 import logging
 import time
-import urllib.error
 import urllib.request
 from base64 import b64encode
 from collections.abc import Sequence
@@ -16,11 +15,11 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from ...processors.declare.semantics import Semantics
-from ...processors.declare.sinks import RefusedRow, SinkBatch, SinkRefused, SinkUnreachable
-from ...processors.models.conversion import encode_model
-from ...processors.retry import Retry
-from ...processors.wording import counted
+from ...processors import CallRetry, counted
+from ...processors.declare import RefusedRow, Semantics, SinkBatch, SinkRefused, SinkUnreachable
+from ...processors.models import encode_model
+from ..addresses import host_of
+from ..http_exchange import HttpAnswer, exchange
 
 RETRY_LIMIT_S = 15.0
 """The time limit of a request that is repeated. Then the worker returns to its last checkpoint and waits."""
@@ -31,16 +30,8 @@ MOST_REFUSED = 100
 _OUTAGES = (408, 429)
 _ROWS_REFUSED = (400, 409, 413, 422)
 """The statuses by which an endpoint refuses the content of a request."""
-_SHOWN = 300
-"""The number of characters of an answer in an error."""
 _LOG = logging.getLogger("penstock.worker")
 _encode = msgspec.json.Encoder(enc_hook=encode_model).encode
-
-
-def host_of(url: str) -> str:
-    """Return the scheme and the host of a URL, without user and password."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 def _without_user(url: str) -> str:
@@ -62,13 +53,6 @@ class _RowsRefused(Exception):
     """The endpoint refuses the content of a request."""
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Treats a redirect as an error: the client would repeat the request without its rows."""
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        """Follow no redirect."""
-
-
 class HttpWriter:
     """One worker's writer.
 
@@ -88,7 +72,7 @@ class HttpWriter:
         *,
         most_rows: int,
         limit_s: float,
-        retry: Retry = Retry(RETRY_LIMIT_S),  # noqa: B008 - frozen
+        retry: CallRetry = CallRetry(RETRY_LIMIT_S),  # noqa: B008 - frozen
         stops: bool = False,
     ) -> None:
         self._url = _without_user(url)
@@ -97,7 +81,6 @@ class HttpWriter:
         self._most_rows = most_rows
         self._limit_s = limit_s
         self._retry = retry
-        self._opener = urllib.request.build_opener(_NoRedirects())
         self._stops = stops
         self._refused_in_a_row: dict[int, int] = {}
         self._resumes_s = 0.0  # by the clock of the retry
@@ -172,14 +155,12 @@ class HttpWriter:
     def _attempt(self, request: urllib.request.Request) -> None:
         self._wait_until_asked()
         try:
-            with self._opener.open(request, timeout=self._limit_s):
-                return
-        except urllib.error.HTTPError as error:
-            with error:
-                self._refuse(error)
+            answer = exchange(request, self._limit_s)
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", None) or str(error) or type(error).__name__
             raise _Interrupted(f"{self._host} did not answer: {reason}.") from error
+        if not answer.is_accepted:
+            self._refuse(answer)
 
     def _wait_until_asked(self) -> None:
         """Wait for as long as the endpoint has asked; if that is longer than requests are repeated, let the worker wait."""
@@ -192,18 +173,17 @@ class HttpWriter:
         if wait_s > 0:
             self._retry.pause(wait_s)
 
-    def _refuse(self, error: urllib.error.HTTPError) -> NoReturn:
-        if error.code in _OUTAGES or error.code >= 500:
-            self._resumes_s = self._retry.clock() + _retry_after_s(error.headers.get("Retry-After"))
-            raise _Interrupted(f"{self._host} answered with status {error.code} ({error.reason}).") from error
-        answer = error.read(_SHOWN).decode(errors="replace").strip()
-        what = f"{self._host} refuses rows with status {error.code} ({error.reason}): {answer or 'no text'}."
-        if error.code in _ROWS_REFUSED:
-            raise _RowsRefused(what) from error
+    def _refuse(self, answer: HttpAnswer) -> NoReturn:
+        if answer.status in _OUTAGES or answer.status >= 500:
+            self._resumes_s = self._retry.clock() + _retry_after_s(answer.headers.get("Retry-After"))
+            raise _Interrupted(f"{self._host} answered with {answer}.")
+        what = f"{self._host} refuses rows with {answer}: {answer.text or 'no text'}."
+        if answer.status in _ROWS_REFUSED:
+            raise _RowsRefused(what)
         raise SinkRefused(
             f"{what} The worker stops; the position is before these rows, except with at-most-once outputs. Correct the address, the token or the "
             "endpoint, and start again."
-        ) from error
+        )
 
 
 def _retry_after_s(header: str | None) -> float:

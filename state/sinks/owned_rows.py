@@ -11,11 +11,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
-from ...processors.declare.sinks import SinkBatch, SinkFenced, SinkRefused, SinkUnreachable
+from ...processors.declare import RowsRefused, SinkBatch, SinkFenced, SinkRefused, SinkUnreachable
 from ..errors import StateError
-from ..remote.errors import StoreUnreachable
-from ..remote.protocols import Shard, ShardVersion
-from ..remote.retry import StoreRetry
+from ..remote import ShardVersion, StoredShard, StoreRetry, StoreUnreachable
 
 T = TypeVar("T")
 
@@ -30,12 +28,16 @@ class RowClaim(NamedTuple):
 class RowStore(Protocol):
     """Rows of shards with owners. Thread-safe. Each call is one attempt and durable on return; it is repeated after `StoreInterrupted`."""
 
-    def claim(self, shard: Shard) -> RowClaim:
+    def claim(self, shard: StoredShard) -> RowClaim:
         """Become the owner: increase the epoch, and create a missing shard."""
         ...
 
-    def commit(self, shard: Shard, version: ShardVersion, batch: SinkBatch) -> ShardVersion:
-        """Write rows and position if the shard has the expected version. Return its version before: the expected one if the write took effect."""
+    def commit(self, shard: StoredShard, version: ShardVersion, batch: SinkBatch) -> ShardVersion:
+        """Write rows and position if the shard has the expected version. Return its version before: the expected one if the write took effect.
+
+        Raises:
+            RowsRefused: the store refuses rows; nothing was written.
+        """
         ...
 
     def close(self) -> None:
@@ -56,12 +58,12 @@ class OwnedRows:
         self._store = store
         self._what = what
         self._retry = retry
-        self._versions: dict[Shard, ShardVersion] = {}
+        self._versions: dict[StoredShard, ShardVersion] = {}
         self._lock = threading.Lock()
 
     def claim(self, processor: str, bucket: int) -> str:
         """Become the writer of a shard, and return the position of its last batch."""
-        shard = Shard(processor, bucket)
+        shard = StoredShard(processor, bucket)
         # A claim whose answer was lost is repeated. An unused epoch is harmless.
         version, position = self._call(partial(self._store.claim, shard))
         with self._lock:
@@ -69,15 +71,24 @@ class OwnedRows:
         return position
 
     def write(self, batch: SinkBatch) -> None:
-        """Write a batch and its position as one, once."""
-        shard = Shard(batch.processor, batch.bucket)
+        """Write a batch and its position as one, once.
+
+        Raises:
+            RowsRefused: the store refuses rows; nothing was written, and the shard is still claimed.
+        """
+        shard = StoredShard(batch.processor, batch.bucket)
         with self._lock:
             ours = self._versions.pop(shard, None)
         if ours is None:
             raise SinkFenced(
                 f"{shard}: an earlier write to {self._what} failed with an unknown outcome, so nothing more is written. The worker claims the shard again."
             )
-        found = self._call(partial(self._store.commit, shard, ours, batch))
+        try:
+            found = self._call(partial(self._store.commit, shard, ours, batch))
+        except RowsRefused:
+            with self._lock:
+                self._versions[shard] = ours
+            raise
         after = ours._replace(saves=ours.saves + 1)
         if found not in {ours, after}:
             raise SinkFenced(

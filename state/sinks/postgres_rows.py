@@ -18,17 +18,14 @@ import psycopg
 from msgspec import inspect as shapes
 from psycopg import sql
 
-from ...processors.declare.records import primitive
-from ...processors.declare.sinks import SinkBatch, SinkRefused
-from ...processors.declare.tombstones import Tombstone
-from ..remote.addresses import Address
-from ..remote.postgres_connection import PostgresConnection
-from ..remote.protocols import NO_VERSION, Shard, ShardVersion
+from ...processors import counted
+from ...processors.declare import ErrorPolicy, RefusedRow, RowsRefused, SinkBatch, SinkRefused, Tombstone, primitive
+from ..remote import NO_VERSION, PostgresConnection, ShardVersion, StoreAddress, StoredShard
 from .owned_rows import RowClaim
 from .table_columns import Convert, RecordColumn, TableColumn, create_table, quoted, unfit_reasons
 
 if TYPE_CHECKING:
-    from .postgres_table import PostgresTable
+    from .postgres_sink import PostgresSink
 
 _LOCK = 0x70656E73696E6B73
 """The advisory lock for creating the table: the bytes of "pensinks" as a number."""
@@ -64,10 +61,24 @@ _UNIQUE = """
     WHERE own.indrelid = to_regclass(%s) AND own.indisunique AND own.indisvalid AND own.indimmediate AND own.indpred IS NULL AND own.indexprs IS NULL
     GROUP BY own.indexrelid
 """
+_REFUSALS = (
+    psycopg.DataError,
+    psycopg.IntegrityError,
+    psycopg.errors.RaiseException,  # by a trigger
+    OverflowError,
+    UnicodeEncodeError,
+)
+"""The errors by which a table refuses a row."""
+ANSWER_LIMIT_S = 30.0
+"""How long PostgreSQL may take for a part of a batch. A server that hangs, or a lock, would otherwise hold the worker silently."""
+PART_ROWS = 10_000
+"""The number of rows in a part."""
+MOST_REFUSED = 100
+"""The number of refused rows in a checkpoint at which the worker stops."""
 _RIGHTS = "it writes the tables of its sinks, and creates, reads and writes the table penstock_sinks"
 
 
-class PostgresRows:
+class PostgresRowStore:
     """The rows of one table: a `RowStore`.
 
     Args:
@@ -75,16 +86,16 @@ class PostgresRows:
         address: its address.
     """
 
-    def __init__(self, declared: PostgresTable, address: Address) -> None:
+    def __init__(self, declared: PostgresSink, address: StoreAddress) -> None:
         self._declared = declared
         self._columns = declared.columns
         self._key = declared.key_columns
         self._address = address
-        self._connection = PostgresConnection(address, rights=_RIGHTS)
+        self._connection = PostgresConnection(address, rights=_RIGHTS, limit_s=ANSWER_LIMIT_S)
         self._types: dict[str, TableColumn] | None = None
         self._check_lock = threading.Lock()
 
-    def claim(self, shard: Shard) -> RowClaim:
+    def claim(self, shard: StoredShard) -> RowClaim:
         """Become the owner."""
         self._expect_table()
         with self._connection.transaction() as connection:
@@ -93,7 +104,7 @@ class PostgresRows:
         *version, position = row
         return RowClaim(ShardVersion(*version), position)
 
-    def commit(self, shard: Shard, version: ShardVersion, batch: SinkBatch) -> ShardVersion:
+    def commit(self, shard: StoredShard, version: ShardVersion, batch: SinkBatch) -> ShardVersion:
         """Write rows and position if the shard has the expected version."""
         with self._connection.transaction() as connection:
             begun = connection.execute(_BEGIN, (batch.position, *self._place(shard), *version))
@@ -101,14 +112,21 @@ class PostgresRows:
                 found = connection.execute(_VERSION, self._place(shard)).fetchone()
                 return ShardVersion(*found) if found else NO_VERSION
             if batch.rows:
-                self._write(connection, batch.rows)
+                most = 1 if self._declared.on_refused is ErrorPolicy.STOP else MOST_REFUSED
+                refused: list[RefusedRow] = []
+                rows = self._latest(batch.rows) if self._key else batch.rows
+                for begin in range(0, len(rows), PART_ROWS):
+                    if len(refused) < most:
+                        part = rows[begin : begin + PART_ROWS]
+                        refused += self._write(connection, part, most - len(refused))
+                self._expect_accepted(refused, batch)
         return version
 
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
 
-    def _place(self, shard: Shard) -> tuple[str, int, str]:
+    def _place(self, shard: StoredShard) -> tuple[str, int, str]:
         return (*shard, self._declared.table)
 
     def _expect_table(self) -> None:
@@ -142,18 +160,40 @@ class PostgresRows:
             )
         return found
 
-    def _write(self, connection: psycopg.Connection, rows: Sequence[Any]) -> None:
-        try:
-            if self._key:
-                self._replace(connection, rows)
-            else:
-                self._copy(connection, sql.SQL(quoted(self._declared.table)), rows)
-        except (psycopg.DataError, psycopg.IntegrityError, OverflowError, UnicodeEncodeError) as error:
-            reason = " ".join(self._address.without_password(str(error)).split()).rstrip(".")
+    def _expect_accepted(self, refused: Sequence[RefusedRow], batch: SinkBatch) -> None:
+        """Raise RowsRefused for refused rows, or SinkRefused if they stop the worker."""
+        if not refused:
+            return
+        first = ", ".join(f"{name}/{batch.bucket} at offset {offset}" for name, offset in batch.first.items())
+        what = f"The {self._declared.name} refuses a row of the events from {first} on: {refused[0].reason}. The row is {refused[0].row!a:.500}."
+        if self._declared.on_refused is ErrorPolicy.STOP:
             raise SinkRefused(
-                f"The {self._declared.name} refuses a row: {reason}. Nothing of this checkpoint was written, and the worker stops before its events. Correct "
-                "the processor or the constraints of the table, and start again."
-            ) from error
+                f"{what} Nothing of this checkpoint was written, and the worker stops before its events. Correct the processor or the constraints of the "
+                "table, and start again; or declare `on_refused = penstock.ErrorPolicy.DEAD_LETTER`."
+            )
+        if len(refused) >= MOST_REFUSED:
+            raise SinkRefused(
+                f"{what} It refuses {counted(len(refused), 'row')} or more of this checkpoint, so the cause is rarely the rows. Nothing of the checkpoint was "
+                "written, and the worker stops before its events. Correct the processor or the constraints of the table, and start again."
+            )
+        raise RowsRefused(refused)
+
+    def _write(self, connection: psycopg.Connection, rows: Sequence[Any], most: int) -> list[RefusedRow]:
+        """Write rows in a savepoint, or in halves until the rows that the table refuses are found: at most `most` of them."""
+        self._connection.renew()
+        try:
+            with connection.transaction():
+                if self._key:
+                    self._replace(connection, rows)
+                else:
+                    self._copy(connection, sql.SQL(quoted(self._declared.table)), rows)
+        except _REFUSALS as error:
+            if len(rows) == 1:
+                return [RefusedRow(rows[0], " ".join(self._address.without_password(str(error)).split()).rstrip("."))]
+            middle = len(rows) // 2
+            found = self._write(connection, rows[:middle], most)
+            return found if len(found) >= most else found + self._write(connection, rows[middle:], most - len(found))
+        return []
 
     def _copy(self, connection: psycopg.Connection, table: sql.Composable, rows: Sequence[Any]) -> None:
         plan = [(column.attribute, self._convert(column)) for column in self._columns]
@@ -166,10 +206,13 @@ class PostgresRows:
                     [None if (value := getattr(row, name)) is None else convert(value) for name, convert in plan]
                 )
 
-    def _replace(self, connection: psycopg.Connection, rows: Sequence[Any]) -> None:
-        """Write the last row or tombstone of each key; in the order of the keys, so that workers with common keys do not deadlock."""
+    def _latest(self, rows: Sequence[Any]) -> list[Any]:
+        """Return the last row or tombstone of each key; in the order of the keys, so that workers with common keys do not deadlock."""
         latest = {self._key_of(row): row for row in rows}
-        ordered = [latest[key] for key in sorted(latest, key=repr)]
+        return [latest[key] for key in sorted(latest, key=repr)]
+
+    def _replace(self, connection: psycopg.Connection, ordered: Sequence[Any]) -> None:
+        """Write rows and tombstones of different keys."""
         table = sql.SQL(quoted(self._declared.table))
         self._delete(connection, table, [row.key for row in ordered if type(row) is Tombstone])
         kept = [row for row in ordered if type(row) is not Tombstone]
@@ -181,6 +224,7 @@ class PostgresRows:
                 "CREATE TEMPORARY TABLE IF NOT EXISTS penstock_rows ON COMMIT DELETE ROWS AS SELECT {} FROM {} WITH NO DATA"
             ).format(self._names(), table)
         )
+        connection.execute("DELETE FROM pg_temp.penstock_rows")  # of a part before this one
         self._copy(connection, temporary, kept)
         connection.execute(
             sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} ON CONFLICT ({}) DO {}").format(

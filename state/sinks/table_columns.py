@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import inspect as shapes
 
-from ...processors.declare.records import AnyRecord, fields_of, primitive, without_null
-from ...processors.errors import DeclarationError
-from ...processors.models.conversion import encode_model
+from ...processors import DeclarationError
+from ...processors.declare import AnyRecord, fields_of, primitive, without_null
+from ...processors.models import encode_model
 
 Convert = Callable[[Any], Any]
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME = "timestamp with time zone"
 _KEY_SHAPES = (shapes.StrType, shapes.IntType, shapes.UUIDType, shapes.DateType, shapes.BytesType)
 _encode = msgspec.json.Encoder(enc_hook=encode_model).encode
@@ -108,7 +108,7 @@ def _time_of_ms(value: int) -> datetime:
 
 
 def _with_zone(value: datetime) -> datetime:
-    return value if value.tzinfo else value.replace(tzinfo=timezone.utc)
+    return value if value.tzinfo else value.replace(tzinfo=UTC)
 
 
 def _json(value: Any) -> str:

@@ -12,11 +12,9 @@ from support.databases import Postgres, Redis
 from support.proxy import Proxy
 from support.stores import Place, StateOpener
 
-from penstock.ops.dev_services import running_hdfs
-from penstock.state.files.file_store import FileStore, open_file_store
-from penstock.state.files.local_files import LocalFileStore
-from penstock.state.local.folder import RocksStateFolder
-from penstock.state.local.rocksdb import RocksShardState
+from penstock.ops.start.dev_services.services import running_hdfs
+from penstock.state.files import FileStore, LocalFileStore, open_file_store
+from penstock.state.local import RocksShardState, RocksStateFolder
 
 ON_EACH_FILE_STORE = {"test_backups", "test_file_stores", "test_last_backup"}
 """Modules whose tests `make test` runs on HDFS, too. The others test what is built on the same protocol."""

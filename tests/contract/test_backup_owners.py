@@ -24,17 +24,17 @@ from support.backups import (
     listing,
     newest_backup,
     path_of,
+    put_back,
     restored_values,
     save_checkpoint,
 )
 
+from penstock.state.backups import BackupError, Manifest, Retention, claim, publish, verify
 from penstock.state.backups.errors import BackupFenced
-from penstock.state.backups.manifest import Manifest, StoredFile
-from penstock.state.backups.retention import Retention
-from penstock.state.backups.verification import verify
-from penstock.state.backups.writer import BackupWriter, claim
-from penstock.state.files.file_store import FileStore
-from penstock.state.local.rocksdb import RocksShardState
+from penstock.state.backups.manifest import BackupFile
+from penstock.state.backups.writer import BackupWriter
+from penstock.state.files import FileStore
+from penstock.state.local import RocksShardState
 
 
 def test_a_kill_at_any_step_leaves_a_complete_backup(store: FileStore, state: RocksShardState, tmp_path: Path) -> None:
@@ -139,6 +139,41 @@ def test_a_fenced_owner_writes_and_removes_nothing(store: FileStore, state: Rock
     assert listing(store) == there
 
 
+def test_an_owner_whose_claim_the_store_has_lost_is_fenced_by_the_next_one(
+    store: FileStore, state: RocksShardState, tmp_path: Path
+) -> None:
+    """Both claims have the same number, because the store was put back in between; the next owner's backups are the newest."""
+    old = claim(backups_at(store), ME)
+    for number in range(3):
+        back_up(old, state, tmp_path, number)
+    put_back(store, {})
+    later = claim(backups_at(store), ME)
+    manifest = back_up(later, state, tmp_path, 3)
+    there = listing(store)
+    with pytest.raises(BackupFenced, match="not the owner 1 whose claim the store has lost"):
+        back_up(old, state, tmp_path, 4)
+    with pytest.raises(BackupFenced):
+        old.prune(Retention(1))
+
+    assert listing(store) == there
+    assert newest_backup(store) == manifest
+
+
+def test_a_backup_whose_files_the_store_has_lost_is_not_published(
+    store: FileStore, state: RocksShardState, tmp_path: Path
+) -> None:
+    """The store was put back to a copy that contains the owner's claim, but not yet the files."""
+    owner = claim(backups_at(store), ME)
+    copy = listing(store)
+    state.snapshot(tmp_path / "snapshot")
+    manifest = owner.store(tmp_path / "snapshot", state.position())
+    put_back(store, copy)
+    with pytest.raises(BackupError, match=r"before the backup was complete: .* is missing"):
+        publish(backups_at(store), manifest)
+
+    assert backups_at(store).ids() == []
+
+
 @pytest.mark.parametrize("stored", ["one file", "all files"])
 def test_an_owner_that_is_fenced_during_a_save_makes_no_backup(
     stored: str, watched: WatchedFileStore, state: RocksShardState, tmp_path: Path
@@ -208,13 +243,34 @@ def test_an_emptied_store_receives_a_full_backup(store: FileStore, state: RocksS
     owner = claim(backups_at(store), ME)
     owner = claim(backups_at(store), ME)
     back_up(owner, state, tmp_path, 1)
-    for path in listing(store):
-        store.delete(path)
+    put_back(store, {})
     back_up(owner, state, tmp_path, 2)
     back_up(claim(backups_at(store), ME), state, tmp_path, 3)
 
     assert [verdict.damages for verdict in verify(backups_at(store))] == [(), ()]
     assert (restored_values(store, tmp_path / "target") or {})[b"last"] == b"3"
+
+
+def test_a_store_that_was_put_back_to_an_older_copy_receives_backups(
+    store: FileStore, state: RocksShardState, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The copy lacks the owner's claim; the owner claims again, and the next owner's backups count as newer."""
+    back_up(claim(backups_at(store), ME), state, tmp_path, 1)
+    copy = listing(store)
+    owner = claim(backups_at(store), ME)
+    back_up(owner, state, tmp_path, 2)
+    put_back(store, copy)
+    back_up(owner, state, tmp_path, 3)
+    back_up(owner, state, tmp_path, 4)
+
+    assert "newest claim" in caplog.text
+    assert "was 1, before the claim 2" in caplog.text
+    assert [verdict.damages for verdict in verify(backups_at(store))] == [(), (), ()]
+    assert (restored_values(store, tmp_path / "target") or {})[b"last"] == b"4"
+    later = claim(backups_at(store), ME)
+    with pytest.raises(BackupFenced, match="owner 3 now makes"):
+        back_up(owner, state, tmp_path, 5)
+    back_up(later, state, tmp_path)
 
 
 def test_pruning_keeps_the_last_intact_backups(store: FileStore, state: RocksShardState, tmp_path: Path) -> None:
@@ -233,7 +289,7 @@ def test_pruning_keeps_the_last_intact_backups(store: FileStore, state: RocksSha
 def test_pruning_keeps_pinned_backups_until_they_are_unpinned(
     store: FileStore, state: RocksShardState, tmp_path: Path
 ) -> None:
-    """With all of their files, under later owners too."""
+    """All of their files stay, under later owners too."""
     owner = claim(backups_at(store), ME)
     manifests = [back_up(owner, state, tmp_path, number) for number in range(4)]
     backups_at(store).pin("snapshot", manifests[1].id)
@@ -251,7 +307,7 @@ def test_pruning_keeps_pinned_backups_until_they_are_unpinned(
 def test_pruning_keeps_the_history_with_all_of_its_files(
     store: FileStore, state: RocksShardState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first of the day and of each hour since two hours ago, under later owners, too; what is too old goes with its files."""
+    """It keeps the first of the day and of each hour since two hours ago, under later owners, too. Older backups go with their files."""
     now_ms, retention = [1_800_000_000_000], Retention(1, timedelta(hours=2))
     monkeypatch.setattr(time, "time_ns", lambda: now_ms[0] * 1_000_000)
     owner, made = claim(backups_at(store), ME), []
@@ -267,7 +323,7 @@ def test_pruning_keeps_the_history_with_all_of_its_files(
     assert set(backups_at(store).files()) == {file.stored for each in (0, 3, 5, 6, 7) for file in made[each].files}
 
 
-def _own_file(manifests: list[Manifest], number: int) -> StoredFile:
+def _own_file(manifests: list[Manifest], number: int) -> BackupFile:
     """Return a file that only one backup contains: RocksDB's own manifest differs each time."""
     return next(file for file in manifests[number].files if file.name.startswith("MANIFEST"))
 

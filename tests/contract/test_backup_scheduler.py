@@ -20,21 +20,22 @@ from support.backups import (
     WaitUntil,
     WatchedFileStore,
     backups_at,
+    listing,
     newest_backup,
+    path_of,
+    put_back,
     restored_values,
     save_checkpoint,
     scheduled_backups,
+    table_of,
 )
 
-from penstock.ops.dev_services import LocalServices
-from penstock.processors.shard.position import StatePosition
-from penstock.state.backups.manifest import Manifest
-from penstock.state.backups.scheduler import BackupScheduler
-from penstock.state.backups.shard import newest_position
-from penstock.state.backups.verification import verify
-from penstock.state.files.file_store import FileStore, open_file_store
-from penstock.state.local.rocksdb import RocksShardState
-from penstock.state.protocols import ShardIdentity
+from penstock.ops.start.dev_services.services import LocalServices
+from penstock.processors.shard import StatePosition
+from penstock.state import ShardIdentity
+from penstock.state.backups import BackupScheduler, Manifest, newest_position, verify
+from penstock.state.files import FileStore, open_file_store
+from penstock.state.local import RocksShardState
 
 
 def test_a_changing_state_is_backed_up_repeatedly(
@@ -54,7 +55,7 @@ def test_a_changing_state_is_backed_up_repeatedly(
 def test_a_copy_is_stored_as_it_was_and_pinned(
     store: FileStore, state: RocksShardState, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
-    """Although the state has changed since. Later backups are newer, and nothing remains beside the state."""
+    """The state has changed since. Later backups are newer, and nothing remains beside the state."""
     with scheduled_backups(store, state, keep=1) as scheduler:
         save_checkpoint(state, 1)
         copy = scheduler.copy(ME, "snapshot")
@@ -73,7 +74,7 @@ def test_a_copy_is_stored_as_it_was_and_pinned(
 def test_a_given_up_copy_leaves_nothing(
     store: FileStore, state: RocksShardState, wait_until: WaitUntil, *, stored: bool
 ) -> None:
-    """Whether it was stored or not: neither a pin, nor a copy beside the state; other snapshots keep theirs."""
+    """The copy may have been stored. Neither a pin nor a copy beside the state remains, and other snapshots keep theirs."""
     with scheduled_backups(store, state, keep=1) as scheduler:
         save_checkpoint(state, 1)
         needed, failed = scheduler.copy(ME, "needed"), scheduler.copy(ME, "failed")
@@ -124,6 +125,26 @@ def test_an_unchanged_state_is_not_backed_up_again(
     assert age.exists
 
 
+@pytest.mark.parametrize("lost", ["all files", "all since a copy", "a table"])
+def test_an_unchanged_state_is_backed_up_again_if_the_store_has_lost_its_backup(
+    store: FileStore, state: RocksShardState, tmp_path: Path, wait_until: WaitUntil, lost: str
+) -> None:
+    """The store was emptied, or put back to an older copy, or lacks a file: a quiet shard is not left without an intact newest backup."""
+    with scheduled_backups(store, state):
+        wait_until(lambda: newest_position(store, ME) == StatePosition({"flights": 0}))
+        copy = listing(store)
+        save_checkpoint(state, 1)
+        wait_until(lambda: newest_position(store, ME) == StatePosition({"flights": 1}))
+        if lost == "a table":
+            store.delete(path_of(store, table_of(newest_backup(store))))
+        else:
+            put_back(store, {} if lost == "all files" else copy)
+        wait_until(lambda: newest_position(store, ME) == StatePosition({"flights": 1}))
+        wait_until(lambda: verify(backups_at(store))[0].damages == ())
+
+    assert (restored_values(store, tmp_path / "target") or {})[b"last"] == b"1"
+
+
 def test_a_store_that_is_unavailable_at_the_start_is_retried(
     watched: WatchedFileStore,
     state: RocksShardState,
@@ -142,6 +163,8 @@ def test_a_store_that_is_unavailable_at_the_start_is_retried(
 
     assert old.late[ME] > 3 * OFTEN.total_seconds() > young.by_shard[ME].seconds
     assert (old.oldest_s, old.missing_backups) == (None, 1)
+    assert (old.outage_s or 0.0) > 2 * OFTEN.total_seconds()
+    assert young.outage_s is None
     assert (young.oldest_s, young.missing_backups, young.late) == (young.by_shard[ME].seconds, 0, {})
     assert len([text for text in caplog.messages if "are falling behind" in text]) == 1
     assert newest_position(watched, ME) == StatePosition({"flights": 0})
@@ -301,15 +324,16 @@ def test_closing_abandons_a_request_that_hangs(watched: WatchedFileStore, state:
 def test_the_older_of_two_schedulers_is_fenced(
     watched: WatchedFileStore, state: RocksShardState, wait_until: WaitUntil, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The older one logs this and leaves the shard to the newer one, whose backups continue."""
+    """The older one logs this and writes no more; its age of the shard shows it. The backups of the newer one continue."""
     with scheduled_backups(watched, state) as older:
         wait_until(lambda: backups_at(watched).ids() != [])
         with scheduled_backups(watched, state) as newer:
             wait_until(lambda: newest_backup(watched).epoch == 2)
             save_checkpoint(state, 1)
-            wait_until(lambda: older.ages().by_shard == {})
+            wait_until(lambda: older.is_failing)
             wait_until(lambda: newest_position(watched, ME) == StatePosition({"flights": 1}))
             ages = newer.ages()
+            assert list(older.ages().by_shard) == [ME]
 
     assert "owner 2 now makes" in caplog.text
     assert list(ages.by_shard) == [ME]

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -19,16 +20,12 @@ from support.backups import (
     backups_at,
 )
 
-from penstock.ops.worker.backups import WorkerBackups
-from penstock.processors.shard.position import StatePosition
-from penstock.state.backups.errors import BackupCanceled
-from penstock.state.backups.inventory import read_database
-from penstock.state.backups.writer import claim
-from penstock.state.errors import FileStoreUnreachable, StateDamaged
-from penstock.state.files.file_store import FileStore
-from penstock.state.local.folder import RocksStateFolder, current, shard_folder
-from penstock.state.local.rocksdb import RocksShardState, opened_read_only
-from penstock.state.protocols import Delta
+from penstock.ops.kernel.shards.backups import WorkerBackups
+from penstock.processors.shard import StatePosition
+from penstock.state import Delta, FileStoreUnreachable, StateDamaged
+from penstock.state.backups import BackupCanceled, claim, read_database
+from penstock.state.files import FileStore
+from penstock.state.local import RocksShardState, RocksStateFolder, current, opened_read_only, shard_folder
 
 
 @contextmanager
@@ -56,20 +53,24 @@ def test_a_missing_state_waits_for_its_backup_store_and_logs_rarely(
 ) -> None:
     """The worker logs at once and then rarely, later with advice; it does not log each attempt."""
     for name, value in {"RETRY_S": 0.01, "LOG_EVERY_S": 0.5, "LONG_WAIT_S": 0.6}.items():
-        monkeypatch.setattr(f"penstock.ops.worker.backups.{name}", value)
+        monkeypatch.setattr(f"penstock.ops.kernel.shards.backups.{name}", value)
     back_up(claim(backups_at(watched), ME), state, tmp_path, 1)
     if begun:
         RocksStateFolder(tmp_path / "other").open(ME).close()
     watched.before = switch = StoreSwitch()
     asked = len(watched.requests)
-    with refreshing(watched, tmp_path / "other") as (_, refreshed):
+    with refreshing(watched, tmp_path / "other") as (backups, refreshed):
         wait_until(lambda: len(watched.requests) > asked + 2)
+        waiting = backups.waits.longest
         at_once = [text for text in caplog.messages if "waits for its backup" in text]
         wait_until(lambda: "Repair the backup store, or name the one" in caplog.text)
         tries, logged = len(watched.requests) - asked, caplog.text.count("waits for its backup")
         switch.on = True
         refreshed.result(30)
 
+    assert waiting is not None
+    assert waiting.name == f"the backup of its state at {watched.location}"
+    assert backups.waits.longest is None
     assert len(at_once) == 1
     assert logged < tries / 2
     assert "has waited" in caplog.text
@@ -146,7 +147,7 @@ def test_an_inspection_is_repeated_while_the_owner_compacts(
         with opened_read_only(folder) as seen:
             yield seen
 
-    monkeypatch.setattr("penstock.state.backups.inventory.opened_read_only", merging)
+    monkeypatch.setattr(import_module(read_database.__module__), "opened_read_only", merging)
     position = read_database(state.folder.parent, RocksShardState.position)
     errors += [StateDamaged("again")] * 3
 
@@ -156,7 +157,7 @@ def test_an_inspection_is_repeated_while_the_owner_compacts(
 
 
 def test_restored_states_are_counted(store: FileStore, state: RocksShardState, tmp_path: Path) -> None:
-    """With their size and the time; a state that is not restored counts nothing."""
+    """The worker counts their size and time, too. A state that is not restored does not count."""
     manifest = back_up(claim(backups_at(store), ME), state, tmp_path, 1)
     with refreshing(store, tmp_path / "other") as (backups, refreshed):
         assert refreshed.result(timeout=60)

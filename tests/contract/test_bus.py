@@ -6,36 +6,50 @@ import os
 import re
 import time
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta, timezone
+from concurrent.futures import Future
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 import penstock as ps
 from penstock.errors import DeclarationError
-from penstock.processors.declare.codecs import Headers
-from penstock.processors.declare.partitioner import bucket_of
+from penstock.ops.kernel.shards.preflight import warn_about_durability
+from penstock.processors.declare import MessageHeaders, bucket_of
+from penstock.processors.time import BucketProgress
 from penstock.processors.time.saved_times import text_of
-from penstock.processors.time.watermarks import BucketProgress
-from penstock.transport.bus import Bus, Reader, Scanner, TransactionalWriter
-from penstock.transport.category_spec import CategorySpec, Topic
-from penstock.transport.errors import (
+from penstock.transport import (
     Aborted,
+    Bucket,
+    Bus,
     BusError,
     CategoryExists,
+    CategorySpec,
     Fenced,
     GroupInUse,
     MessageRefused,
     MissingCategory,
+    OffsetRange,
+    Outgoing,
+    OutputsTimedOut,
+    Position,
+    RawBatch,
+    Reader,
+    Scanner,
+    SettingNotReported,
+    SettingsRefused,
+    Topic,
+    TransactionalWriter,
+    old_transactions,
+    read_offset_range,
 )
-from penstock.transport.kafka import KafkaBus, KafkaSettings, column_queue
+from penstock.transport.kafka import KafkaBus, KafkaSettings
+from penstock.transport.kafka.client_handle import VARIABLE
 from penstock.transport.kafka.open_transactions import OpenTransactions
 from penstock.transport.kafka.transactions import KafkaTransactionalWriter
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket, Outgoing, Position, RawBatch
-from penstock.transport.offset_range import OffsetRange, read_offset_range
 
 LIMIT_S = 90.0
 
@@ -52,7 +66,7 @@ class Owner:
 
     def __init__(self) -> None:
         self.owned: set[Bucket] = set()
-        self.was_assigned = False
+        self.was_assigned = self.has_lost = False
 
     def assigned(self, buckets: Sequence[Bucket]) -> None:
         self.owned.update(buckets)
@@ -63,15 +77,16 @@ class Owner:
 
     def lost(self, buckets: Sequence[Bucket]) -> None:
         self.owned.difference_update(buckets)
+        self.has_lost = True
 
 
 @pytest.fixture(params=["memory", "kafka", "kafka_by_message"])
 def bus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Bus:
-    """Each implementation; Kafka also as without a C compiler at the installation."""
+    """Each implementation; Kafka also without calls of librdkafka."""
     if request.param == "memory":
         return MemoryBus()
     if request.param == "kafka_by_message":
-        monkeypatch.setattr(column_queue, "load_library", lambda: None)
+        monkeypatch.setenv(VARIABLE, "0")
     bus: KafkaBus = request.getfixturevalue("kafka_bus")
     return bus
 
@@ -158,7 +173,7 @@ def test_a_category_that_is_created_again_has_a_new_topic_id(bus: Bus, unique: s
 
 
 def test_several_categories_are_described_together(bus: Bus, unique: str) -> None:
-    """Each as alone, without missing ones."""
+    """Each description equals the one of the category alone. Missing categories are left out."""
     specs = [CategorySpec(f"{unique}.{name}", buckets) for name, buckets in (("a", 2), ("b", 1), ("c", 3))]
     for spec in specs:
         bus.catalog.create(spec)
@@ -175,7 +190,7 @@ def test_several_categories_are_described_together(bus: Bus, unique: str) -> Non
 
 
 def test_positions_of_several_groups_are_read_together(bus: Bus, unique: str) -> None:
-    """Each as alone, also of groups that have committed nothing."""
+    """Each group has the same positions as alone, even if it has committed nothing."""
     for name, buckets in (("a", 2), ("b", 1)):
         bus.catalog.create(CategorySpec(f"{unique}.{name}", buckets))
     first, second = f"{unique}.a", f"{unique}.b"
@@ -237,6 +252,72 @@ def test_a_declared_category_has_its_settings(kafka_bus: KafkaBus, kafka: str, u
     assert f"{unique}.wrong" not in kafka_bus.catalog.names()
 
 
+def reading(category: str) -> type[ps.Stateless]:
+    """Return a processor that reads a category."""
+    members = {"reads": ps.Category(category, Row, key="name", event_time="at"), "process": lambda *_: []}
+    return type("Reading", (ps.Stateless,), members)
+
+
+@pytest.mark.parametrize("lacking", ["delete.retention.ms", "min.insync.replicas", "message.timestamp.type"])
+def test_a_setting_that_brokers_do_not_report_is_named(
+    kafka_bus: KafkaBus, unique: str, lacking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some services have fewer settings than Apache Kafka. A command that needs the setting names it in its error."""
+    kafka_bus.catalog.create(CategorySpec(unique, 1, None, compacted=True))
+    describe_configs = AdminClient.describe_configs
+
+    def without(admin: AdminClient, *args: Any, **options: Any) -> dict[Any, Future[dict[str, Any]]]:
+        answers: dict[Any, Future[dict[str, Any]]] = {}
+        for resource, answer in describe_configs(admin, *args, **options).items():
+            answers[resource] = Future()
+            settings = answer.result(timeout=LIMIT_S)
+            answers[resource].set_result({name: entry for name, entry in settings.items() if name != lacking})
+        return answers
+
+    monkeypatch.setattr(AdminClient, "describe_configs", without)
+
+    assert kafka_bus.catalog.describe(unique).spec.compacted
+    if lacking == "delete.retention.ms":
+        assert kafka_bus.catalog.durability(unique).uses_arrival_time
+    else:
+        with pytest.raises(SettingNotReported, match=f"do not report the setting {lacking} of category {unique}"):
+            kafka_bus.catalog.durability(unique)
+    warn_about_durability(reading(unique), kafka_bus)  # raises nothing
+
+
+@pytest.mark.parametrize("forbidden", [{"segment.bytes"}, {"segment.bytes", "message.timestamp.type"}])
+@pytest.mark.parametrize("code", [KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG])
+def test_a_cluster_that_permits_few_settings_has_internal_categories(
+    kafka_bus: KafkaBus,
+    unique: str,
+    forbidden: set[str],
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """They have the cluster's values, and a warning names them; a declared setting is never left out."""
+    create_topics = AdminClient.create_topics
+
+    def by_policy(admin: AdminClient, topics: list[NewTopic], **options: Any) -> dict[str, Future[None]]:
+        if not any(forbidden & dict(topic.config or {}).keys() for topic in topics):
+            return create_topics(admin, topics, **options)
+        refused = Future[None]()
+        found = sorted(forbidden & dict(topics[0].config or {}).keys())
+        refused.set_exception(KafkaException(KafkaError(code, f"{found[-1]} is not permitted here")))
+        return {topic.topic: refused for topic in topics}
+
+    monkeypatch.setattr(AdminClient, "create_topics", by_policy)
+    kafka_bus.catalog.create(CategorySpec(unique, 1, None, compacted=True))
+
+    assert kafka_bus.catalog.describe(unique).spec.compacted
+    assert kafka_bus.catalog.durability(unique).uses_arrival_time is (forbidden == {"segment.bytes"})
+    assert f"Category {unique} was created with the cluster's segment.bytes, because the cluster refuses" in caplog.text
+    declared = CategorySpec(f"{unique}_declared", 1, settings={"segment.bytes": "5000000"})
+    with pytest.raises(BusError, match=r"segment\.bytes is not permitted here.*Nothing was created"):
+        kafka_bus.catalog.create(declared)
+    assert declared.name not in kafka_bus.catalog.names()
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
@@ -248,7 +329,7 @@ def test_a_declared_category_has_its_settings(kafka_bus: KafkaBus, kafka: str, u
     ],
 )
 def test_settings_of_a_wrong_type_are_refused(wrong: dict[str, Any], words: str) -> None:
-    """At the declaration."""
+    """The declaration is refused."""
     with pytest.raises(DeclarationError, match=words):
         ps.Category("rows", Row, key="name", event_time="at", **wrong)
 
@@ -264,7 +345,7 @@ def test_an_existing_category_cannot_be_created(bus: Bus, unique: str) -> None:
 
 
 def test_a_deleted_category_does_not_exist(bus: Bus, unique: str) -> None:
-    """After deletion it is neither listed nor described."""
+    """After the deletion, it is neither listed nor described."""
     bus.catalog.create(CategorySpec(unique, 1))
     bus.catalog.delete(unique)
 
@@ -285,7 +366,7 @@ def test_buckets_can_be_added_but_not_removed(bus: Bus, unique: str) -> None:
 
 
 def test_the_partitioner_assigns_each_key_to_one_bucket(bus: Bus, unique: str) -> None:
-    """Regardless of the writer, a key's events are in one bucket, in the order in which they were sent."""
+    """The events of a key are in one bucket, in the order in which they were sent, for any writer."""
     bus.catalog.create(CategorySpec(unique, 5))
     keys = [b"", b"a", b"EWR-IAH", "Zürich".encode(), *(b"k%d" % n for n in range(60))]
     send(bus, unique, [(key, b"%d" % n) for n in range(3) for key in keys])
@@ -322,7 +403,7 @@ def test_messages_carry_headers(bus: Bus, unique: str, *, transactional: bool) -
     writer.close()
 
     reader = bus.scanner([Position(Bucket(unique, 1), 0)])
-    found: list[tuple[int, Headers | None]] = []
+    found: list[tuple[int, MessageHeaders | None]] = []
     deadline = time.monotonic() + LIMIT_S
     while len(found) < 2:
         assert time.monotonic() < deadline, f"only {found} arrived"
@@ -334,7 +415,7 @@ def test_messages_carry_headers(bus: Bus, unique: str, *, transactional: bool) -
 
 
 def test_messages_need_not_wait_for_more(bus: Bus, unique: str) -> None:
-    """Whatever the `linger.ms` of the client, when the request is repeated as an idle worker does: one alone promises nothing."""
+    """Any `linger.ms` works if the request is repeated, as an idle worker does. A single request promises nothing."""
     bus.catalog.create(CategorySpec(unique, 1))
     if isinstance(bus, KafkaBus):
         bus = KafkaBus(KafkaSettings(bus.settings.bootstrap, {"linger.ms": "120000"}))
@@ -411,7 +492,7 @@ def test_offsets_of_a_group_without_members_can_be_set(bus: Bus, unique: str) ->
 
 
 def test_a_group_without_members_can_be_deleted(bus: Bus, unique: str) -> None:
-    """Its offsets are deleted with it. A group with members is not deleted; a missing group is no error."""
+    """Its offsets are deleted with it. A group with members is not deleted, and a missing group is not an error."""
     bus.catalog.create(CategorySpec(unique, 1))
     send(bus, unique, [(b"k", b"%d" % n) for n in range(3)])
     member = joined(bus, unique)
@@ -552,7 +633,7 @@ def checkpoint_ids(bus: Bus, group: str, category: str) -> dict[int, int]:
 
 
 def test_committed_offsets_contain_the_checkpoint_id(bus: Bus, unique: str) -> None:
-    """Inside or outside a transaction, by a member or without one. Offsets that are committed or set without an id have none."""
+    """A member or another client commits them, inside or outside a transaction. An id is optional."""
     group = "group-" + unique
     bus.catalog.create(CategorySpec(unique, 3))
     reader = joined(bus, unique)
@@ -572,7 +653,7 @@ def test_committed_offsets_contain_the_checkpoint_id(bus: Bus, unique: str) -> N
 
 
 def test_committed_offsets_contain_the_event_times_of_a_checkpoint_without_state(bus: Bus, unique: str) -> None:
-    """Also one before 1970. Offsets that are committed without one have none."""
+    """An event time is optional, and may be before 1970."""
     group = "group-" + unique
     bus.catalog.create(CategorySpec(unique, 3))
     reader = joined(bus, unique)
@@ -686,6 +767,108 @@ def test_a_former_member_commits_nothing(bus: Bus, unique: str) -> None:
     gone.close()
 
 
+def test_a_writer_that_was_idle_for_long_sends_at_once(kafka_bus: KafkaBus, unique: str) -> None:
+    """It waits for acknowledgements from its next message on, and does not pause because of the earlier silence."""
+    kafka_bus.catalog.create(CategorySpec(unique, 1))
+    writer = kafka_bus.writer()
+    for number in range(3):
+        writer.send(unique, [Outgoing(b"k", b"%d" % number)])
+        assert not writer._pause.is_paused
+        writer.flush()
+        writer._pause._since_s -= 100.0
+    writer.close()
+
+
+class ConfirmingProducer:
+    """A client whose coordinator confirms commits, and carries out none."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._producer, name)
+
+    def __len__(self) -> int:
+        return len(self._producer)
+
+    def commit_transaction(self, _: float) -> None:
+        """Confirm."""
+
+
+def test_a_commit_that_kafka_confirms_and_does_not_carry_out_does_not_count(
+    kafka_bus: KafkaBus, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group's positions do not show it: the next writer aborts its messages and positions."""
+    monkeypatch.setattr("penstock.transport.kafka.transactions.CONFIRMATION_LIMIT_S", 1.0)
+    kafka_bus.catalog.create(CategorySpec(unique, 1))
+    kafka_bus.catalog.create(CategorySpec(unique + ".out", 1))
+    send(kafka_bus, unique, [(b"k", b"0")])
+    reader = joined(kafka_bus, unique)
+    read(reader, 1)
+    writer = kafka_bus.transactional_writer(unique, reader, 60, [unique + ".out"])
+    writer._client = cast("Producer", ConfirmingProducer(writer._producer))
+    writer.send(unique + ".out", [Outgoing(b"k", b"unmarked")])
+    writer.flush()
+
+    with pytest.raises(Fenced, match="the group's positions do not show it"):
+        writer.commit([Position(Bucket(unique, 0), 1)])
+
+    writer.close()
+    kafka_bus.transactional_writer(unique, reader, 60, [unique + ".out"]).close()
+    assert scan_all(kafka_bus, unique + ".out") == {}
+    assert kafka_bus.catalog.committed("group-" + unique, unique) == {}
+    reader.close()
+
+
+def test_a_reader_that_is_kept_alive_keeps_its_buckets_without_polling(kafka_bus: KafkaBus, unique: str) -> None:
+    """It keeps them longer than `max.poll.interval.ms`, as during a long batch. It loses nothing, and commits."""
+    kafka_bus.catalog.create(CategorySpec(unique, 1))
+    short = {"max.poll.interval.ms": "6000", "session.timeout.ms": "6000"}
+    bus, owner = KafkaBus(KafkaSettings(kafka_bus.settings.bootstrap, short)), Owner()
+    reader = bus.reader("group-" + unique, [unique], owner, "one")
+    deadline = time.monotonic() + LIMIT_S
+    while not owner.owned:
+        assert time.monotonic() < deadline
+        reader.poll(0.1)
+    reader.start([Position(Bucket(unique, 0), 0)])
+    reader.poll(0.1)
+    begin = time.monotonic()
+    while time.monotonic() < begin + 9.0:
+        reader.keep_alive()
+        time.sleep(0.5)
+    for _ in range(10):
+        reader.poll(0.1)
+    reader.commit([Position(Bucket(unique, 0), 0)])
+
+    assert not owner.has_lost
+    reader.close()
+
+
+def test_kafka_refuses_a_transaction_that_is_longer_than_it_allows(kafka_bus: KafkaBus, unique: str) -> None:
+    """The error names the checkpoint interval and the setting of the brokers."""
+    with pytest.raises(SettingsRefused, match=r"Shorten the processor's interval.*") as refused:
+        kafka_bus.transactional_writer(unique, None, 16 * 60.0, [])
+
+    assert "transaction.max.timeout.ms" in str(refused.value)
+
+
+def test_the_bus_names_the_time_limit_of_a_transaction_that_it_has_aborted(
+    bus: Bus, unique: str, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    """A transaction that stays open for longer is aborted, and the writer is fenced; the error names the time, and no other worker."""
+    bus.catalog.create(CategorySpec(unique, 1))
+    writer = bus.transactional_writer(unique, None, 1.0, [unique])
+    writer.send(unique, [Outgoing(b"k", b"late")])
+    writer.flush()
+    # The brokers look for expired transactions every ten seconds.
+    wait_until(lambda: bus.catalog.stable_ends(unique)[0] > 1)
+
+    with pytest.raises(OutputsTimedOut, match="was not committed within 1 s"):
+        writer.commit([])
+
+    writer.close()
+
+
 def test_kafka_accepts_no_positions_without_a_generation(kafka_bus: KafkaBus, unique: str) -> None:
     """A member that does not yet know it was removed commits nothing; Kafka accepts offsets of any client for an empty group."""
     kafka_bus.catalog.create(CategorySpec(unique, 1))
@@ -709,7 +892,7 @@ def test_kafka_accepts_no_positions_without_a_generation(kafka_bus: KafkaBus, un
 
 
 def test_a_leaving_member_frees_its_buckets_at_once(bus: Bus, unique: str) -> None:
-    """Also with a static member id: the next member gets the buckets without waiting for the session timeout."""
+    """A static member id does not delay the next member until the session timeout."""
     bus.catalog.create(CategorySpec(unique, 2))
     first = joined(bus, unique, "one")
     first.leave()
@@ -720,7 +903,7 @@ def test_a_leaving_member_frees_its_buckets_at_once(bus: Bus, unique: str) -> No
 
 @pytest.mark.parametrize("inputs", [1, 2])
 def test_a_member_leaves_whether_or_not_it_reads_its_buckets(bus: Bus, unique: str, inputs: int) -> None:
-    """A worker that stops right after an assignment has opened no shard yet; another one gets its buckets without waiting for its session."""
+    """A worker that stops right after an assignment has opened no shard yet. Its buckets move without waiting for its session."""
     names = [f"{unique}.{number}" for number in range(inputs)]
     for name in names:
         bus.catalog.create(CategorySpec(name, 2))
@@ -821,9 +1004,9 @@ def test_a_reader_reports_the_end_of_each_bucket(bus: Bus, unique: str) -> None:
 
 
 def test_offsets_are_found_by_arrival_time(bus: Bus, unique: str) -> None:
-    """An earlier time finds the first event, a later time none."""
+    """An earlier time finds the first event, and a later time finds no event."""
     bus.catalog.create(CategorySpec(unique, 1))
-    now = datetime.now(tz=timezone.utc)
+    now = datetime.now(tz=UTC)
     send(bus, unique, [(b"k", b"0"), (b"k", b"1")])
 
     assert bus.catalog.at_time(unique, now - timedelta(minutes=1)) == {0: 0}
@@ -861,6 +1044,26 @@ def test_the_end_offset_excludes_an_open_transaction(bus: Bus, unique: str) -> N
     assert settled_end(bus, unique) > 2
 
 
+def test_an_old_open_transaction_is_found(bus: Bus, unique: str) -> None:
+    """The bus reports its bucket, first offset and arrival, where readers of committed data wait. A young transaction is not reported."""
+    bus.catalog.create(CategorySpec(unique, 1))
+    before_ms = int(time.time() * 1000) - 1_000
+    send(bus, unique, [(b"k", b"0"), (b"k", b"1")])
+    writer = bus.transactional_writer(unique, None, 10, [unique])
+    writer.send(unique, [Outgoing(b"k", b"2")])
+    writer.flush()
+    young = old_transactions(bus, [unique], before_ms)
+    [found] = old_transactions(bus, [unique], before_ms + 120_000)
+    writer.abort()
+    writer.close()
+    settled_end(bus, unique)
+
+    assert young == []
+    assert (found.bucket, found.offset) == (Bucket(unique, 0), 2)
+    assert before_ms <= found.since_ms <= before_ms + 60_000
+    assert old_transactions(bus, [unique], before_ms + 120_000) == []
+
+
 def test_the_ends_of_several_buckets_are_found_in_one_request(bus: Bus, unique: str) -> None:
     """They may belong to several categories; the ends include an open transaction, since it may still commit."""
     first, second = f"{unique}.1", f"{unique}.2"
@@ -886,7 +1089,7 @@ def test_the_ends_of_several_buckets_are_found_in_one_request(bus: Bus, unique: 
 
 
 def test_an_offset_range_is_read_to_its_end_and_no_further(bus: Bus, unique: str) -> None:
-    """Also if the range ends with an aborted transaction, with or without later events."""
+    """The range may end with an aborted transaction, with or without later events."""
     bus.catalog.create(CategorySpec(unique, 1))
     send(bus, unique, [(b"k", b"%d" % n) for n in range(10)])
     reader = joined(bus, unique)
@@ -926,7 +1129,7 @@ def test_errors_name_the_missing_category(bus: Bus, unique: str) -> None:
     with pytest.raises(MissingCategory, match=re.escape(unique)):
         bus.catalog.stable_ends(unique)
     with pytest.raises(MissingCategory, match=re.escape(unique)):
-        bus.catalog.at_time(unique, datetime.now(tz=timezone.utc))
+        bus.catalog.at_time(unique, datetime.now(tz=UTC))
     with pytest.raises(MissingCategory, match=re.escape(unique)):
         bus.catalog.positions("group-" + unique, unique)
     with pytest.raises(MissingCategory, match=re.escape(unique)):

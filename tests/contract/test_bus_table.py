@@ -8,22 +8,13 @@ from datetime import timedelta
 
 import msgspec
 import pytest
+from support.outages import SilentBus
 
-from penstock.transport.bus import Bus, Scanner
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.errors import BusUnreachable, ForeignMessage
+from penstock.transport import Bus, BusUnreachable, CategorySpec, ForeignMessage, Outgoing, Polled, Position, Scanner
 from penstock.transport.kafka import KafkaBus
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket, Outgoing, Polled, Position
-from penstock.transport.tables.bus_table import (
-    BYTES_KEY,
-    NUMBERED_KEY,
-    TEXT_KEY,
-    BusTable,
-    Change,
-    KeyFormat,
-    TableReader,
-)
+from penstock.transport.tables import TEXT_KEY, BusTable, TableKeys, TableReader
+from penstock.transport.tables.bus_table import BYTES_KEY, NUMBERED_KEY, Change
 
 LIMIT_POLLS = 100
 
@@ -87,7 +78,7 @@ def test_the_latest_value_of_each_key_counts(bus: Bus, prices: Prices) -> None:
 
 
 def test_a_reader_returns_each_change_once(bus: Bus, prices: Prices) -> None:
-    """All changes so far in order with their offsets, then only later ones."""
+    """It returns all changes so far in order with their offsets, and then only later ones."""
     prices.write(bus, [prices.put("a", Price(1)), prices.put("a", Price(2)), prices.delete("a")])
     with closing(prices.follow(bus)) as reader:
         before = reader.complete
@@ -144,24 +135,6 @@ def test_a_table_ends_before_an_open_transaction_or_waits_for_it(bus: Bus, price
     assert prices.read(bus, wait_for_transactions=True) == {"a": Price(2), "b": Price(2)}
 
 
-class SilentScanner:
-    """A scanner whose broker sends nothing."""
-
-    def poll(self, timeout_s: float) -> Polled:
-        return Polled([], [])
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-class SilentBus(MemoryBus):
-    """A bus whose scanners are silent."""
-
-    def scanner(self, positions: Sequence[Position]) -> SilentScanner:  # type: ignore[override]
-        assert [position.bucket for position in positions] == [Bucket("silent", 0)]
-        return SilentScanner()
-
-
 class UnendingScanner:
     """A scanner that never reports an end."""
 
@@ -212,15 +185,18 @@ def test_a_silent_bus_fails_the_read() -> None:
     table: Prices = BusTable(
         CategorySpec("silent", 1, retention=timedelta(days=1)), TEXT_KEY, msgspec.json.Decoder(Price).decode
     )
-    bus = SilentBus()
+    bus = SilentBus(["silent"])
     table.write(bus, [table.put("a", Price(1))])
-    with closing(table.follow(bus)) as reader, pytest.raises(BusUnreachable, match=r"silent was not read .* for 0 s"):
+    with (
+        closing(table.follow(bus)) as reader,
+        pytest.raises(BusUnreachable, match=r"silent/0 is not read completely: .* for 1 s"),
+    ):
         list(reader.read_to_end(silence_limit_s=0.0))
 
 
 @pytest.mark.parametrize(
     ("format_", "key"), [(TEXT_KEY, "ö/1"), (BYTES_KEY, b"\xff\x00"), (NUMBERED_KEY, ("a/b.c", 12))]
 )
-def test_a_key_is_read_as_it_was_written(format_: KeyFormat[object], key: object) -> None:
+def test_a_key_is_read_as_it_was_written(format_: TableKeys[object], key: object) -> None:
     """Each format decodes its own bytes."""
     assert format_.decode(format_.encode(key)) == key

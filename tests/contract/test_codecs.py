@@ -6,6 +6,7 @@ import json
 import math
 import struct
 from collections.abc import Callable, Iterable
+from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
@@ -13,21 +14,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.processors.declare.categories import AnyCategory, CodecName
-from penstock.processors.declare.codecs import Codec, Message, Payload
-from penstock.processors.declare.dead_letters import DeadLetter
-from penstock.processors.declare.record_check import InvalidRecord
-from penstock.processors.declare.records import Record
-from penstock.processors.errors import DeclarationError
-from penstock.transport.category_spec import CategorySpec
+from penstock.processors import DeclarationError
+from penstock.processors.declare import (
+    AnyCategory,
+    Codec,
+    CodecName,
+    DeadLetter,
+    InvalidRecord,
+    Message,
+    Payload,
+    Record,
+)
+from penstock.transport import Bucket, CategorySpec, MessageCopy
+from penstock.transport.codecs import Codecs, dead_letter, decode_any, rejected_message
 from penstock.transport.codecs.avro import schema_of
-from penstock.transport.codecs.by_category import Codecs
-from penstock.transport.codecs.dead_letters import DeadLetterCodec, dead_letter, rejected_message
+from penstock.transport.codecs.dead_letters import DeadLetterCodec
 from penstock.transport.codecs.json_codec import JsonCodec
-from penstock.transport.codecs.schemaless import decode_any
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket, MessageCopy
-from penstock.transport.tables.schemas import SCHEMAS, Schemas
+from penstock.transport.tables import SCHEMAS, Schemas
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
@@ -144,7 +148,7 @@ def test_bad_messages_do_not_affect_good_ones(bad: list[bytes | None], places: l
     ],
 )
 def test_a_text_in_another_encoding_is_one_bad_message(bad: bytes, reason: str) -> None:
-    """As are values that are nested too deeply. The worker reads on."""
+    """Values that are nested too deeply are bad messages, too. The worker continues."""
     decoded = codec_of(Old, "json").decode(messages([b'{"at":1,"key":"a","gone":1}', bad]))
 
     assert decoded.events == [Old(1, "a", 1)]
@@ -153,7 +157,7 @@ def test_a_text_in_another_encoding_is_one_bad_message(bad: bytes, reason: str) 
 
 
 def test_json_may_begin_with_a_byte_order_mark() -> None:
-    """As .NET programs write it."""
+    """Programs in .NET write one."""
     value = b'\xef\xbb\xbf{"at":1,"key":"a","gone":1}'
 
     assert codec_of(Old, "json").decode(messages([value, value])).events == [Old(1, "a", 1)] * 2
@@ -403,6 +407,58 @@ def test_avro_that_carries_nan_is_a_bad_message() -> None:
     assert decoded.events == [Measured(1, "a", 0.5)]
     assert [bad.at for bad in decoded.bad] == [1]
     assert "ratio" in decoded.bad[0].reason
+
+
+class Born(ps.Record, frozen=True):
+    """A record that ends with a date."""
+
+    key: str
+    at: ps.EventTime
+    born: date
+
+
+class Seen(ps.Record, frozen=True):
+    """A record that ends with a time."""
+
+    key: str
+    at: ps.EventTime
+    seen: datetime
+
+
+def zigzag(number: int) -> bytes:
+    """Return a number as Avro encodes it."""
+    rest, encoded = number * 2 if number >= 0 else -number * 2 - 1, bytearray()
+    while rest > 127:
+        encoded.append(rest & 127 | 128)
+        rest >>= 7
+    return bytes([*encoded, rest])
+
+
+@pytest.mark.parametrize("number", [3_000_000, 2**31 - 1, -800_000])
+def test_a_date_in_avro_outside_the_years_of_the_calendar_is_a_bad_message(number: int) -> None:
+    """Other writers may send one, such as 9999-12-31 in another time zone. The worker continues."""
+    subject = codec_of(Born, "avro")
+    good = Born("a", 1, date(2026, 1, 31))
+    _expect_bad_time(subject, good, zigzag((good.born - date(1970, 1, 1)).days), zigzag(number))
+
+
+@pytest.mark.parametrize("number", [253_402_300_800_000_000, 2**62, -(2**62)])
+def test_a_time_in_avro_outside_the_years_of_the_calendar_is_a_bad_message(number: int) -> None:
+    """The codec treats it like a date."""
+    subject = codec_of(Seen, "avro")
+    good = Seen("a", 1, datetime(2026, 1, 31, tzinfo=UTC))
+    _expect_bad_time(subject, good, zigzag(round(good.seen.timestamp() * 1e6)), zigzag(number))
+
+
+def _expect_bad_time(subject: Codec, good: Any, own: bytes, other: bytes) -> None:
+    [value] = subject.encode([good])
+    assert value.endswith(own)
+
+    decoded = subject.decode(messages([value.removesuffix(own) + other, value]))
+
+    assert decoded.events == [good]
+    assert [bad.at for bad in decoded.bad] == [0]
+    assert "outside the years 1 to 9999" in decoded.bad[0].reason
 
 
 LETTERS = st.builds(

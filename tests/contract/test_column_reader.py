@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import random
 import subprocess
 import sys
@@ -14,15 +15,15 @@ import pytest
 from confluent_kafka import Producer
 from support import plain
 
-from penstock.transport.bus import Reader, Scanner
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.kafka import KafkaBus
+from penstock.transport import Bucket, CategorySpec, MessageColumns, Outgoing, Position, RawBatch, Reader, Scanner
+from penstock.transport.kafka import KafkaBus, column_queue
+from penstock.transport.kafka.client_handle import VARIABLE, load_plugin
 from penstock.transport.kafka.column_queue import load_library
-from penstock.transport.message_columns import ColumnBatch, MessageColumns
-from penstock.transport.messages import Bucket, Outgoing, Position, RawBatch
+from penstock.transport.message_columns import ColumnBatch
 
 LIMIT_S = 90.0
 BUCKETS = 3
+COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 class Read(NamedTuple):
@@ -95,9 +96,20 @@ class Collected:
         return self
 
 
-def test_the_library_is_compiled() -> None:
+def test_the_libraries_are_compiled() -> None:
     """These tests would otherwise test nothing."""
     assert load_library() is not None
+    assert load_plugin() is not None
+
+
+@pytest.fixture(params=["tested version", "other version"])
+def _each_version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Read with a version of the client that keeps values in records, and as with an unknown one."""
+    if request.param == "other version":
+        monkeypatch.setattr(column_queue, "VALUES_IN_RECORDS", frozenset[str]())
+    load_library.cache_clear()
+    yield
+    load_library.cache_clear()
 
 
 def odd_messages(count: int) -> Iterator[dict[str, Any]]:
@@ -117,9 +129,10 @@ def odd_messages(count: int) -> Iterator[dict[str, Any]]:
         }
 
 
-@pytest.mark.parametrize("compression", ["none", "lz4", "gzip"])
+@pytest.mark.usefixtures("_each_version")
+@pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_columns_equal_messages(kafka: str, kafka_bus: KafkaBus, category: str, compression: str) -> None:
-    """Keys, values, headers, timestamps and offsets, with nulls, newlines and empty parts; also of slices."""
+    """Keys, values, headers, timestamps and offsets are equal, with nulls, newlines and empty parts. Slices are equal, too."""
     send_one_each(kafka_bus, category)
     producer = Producer({"bootstrap.servers": kafka, "compression.type": compression})
     with closing(kafka_bus.scanner([Position(Bucket(category, number), 0) for number in range(BUCKETS)])) as scanner:
@@ -132,6 +145,52 @@ def test_columns_equal_messages(kafka: str, kafka_bus: KafkaBus, category: str, 
     expected = by_bucket(kafka, category)
     assert found.messages == expected
     assert found.in_columns > 2_000
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_the_client_keeps_values_in_records(
+    kafka: str, kafka_bus: KafkaBus, category: str, compression: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The installed version, which VALUES_IN_RECORDS names, is not asked about a message without headers."""
+    library = load_library()
+    assert library is not None
+    asked = 0
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    headers_of = kind(library.client.headers)
+
+    def count(message: int, headers: int) -> int:
+        nonlocal asked
+        asked += 1
+        found: int = headers_of(message, headers)
+        return found
+
+    counted = kind(count)
+    monkeypatch.setattr(library.client, "headers", ctypes.cast(counted, ctypes.c_void_p).value)
+    send_one_each(kafka_bus, category)
+    producer = Producer({"bootstrap.servers": kafka, "compression.type": compression})
+    with closing(kafka_bus.scanner([Position(Bucket(category, number), 0) for number in range(BUCKETS)])) as scanner:
+        found = Collected(scanner).until(BUCKETS)
+        for message in odd_messages(1_000):
+            producer.produce(category, **message | {"headers": None, "value": message["value"] or b"{}"})
+        producer.flush()
+        found.until(BUCKETS + 1_000)
+
+    assert found.in_columns > 500
+    assert asked == 0
+
+
+def test_without_calls_of_the_library_messages_come_one_by_one(
+    kafka_bus: KafkaBus, category: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The environment variable turns columns off."""
+    monkeypatch.setenv(VARIABLE, "0")
+    send_one_each(kafka_bus, category)
+    with closing(kafka_bus.scanner([Position(Bucket(category, number), 0) for number in range(BUCKETS)])) as scanner:
+        found = Collected(scanner).until(BUCKETS)
+        send_one_each(kafka_bus, category)
+        found.until(2 * BUCKETS)
+
+    assert found.in_columns == 0
 
 
 def test_a_batch_in_columns_is_a_sequence_of_messages(kafka: str, kafka_bus: KafkaBus, category: str) -> None:
@@ -295,7 +354,7 @@ def test_every_message_is_the_next_one_through_seeks_pauses_and_rebalances(kafka
 
 @pytest.mark.parametrize("end", ["del scanner", "sys.exit(0)", "raise SystemExit(0)"])
 def test_a_reader_that_nobody_closes_holds_no_process(kafka: str, kafka_bus: KafkaBus, category: str, end: str) -> None:
-    """It is released when it is no longer used, and at the end of its process."""
+    """Python releases it when it is no longer used, and at the end of its process."""
     send_one_each(kafka_bus, category)
     program = f"""
 import sys

@@ -22,10 +22,10 @@ from penstock.codecs import (
     SubjectStrategy,
 )
 from penstock.errors import DeclarationError, PenstockError
-from penstock.processors.declare.keys import InvalidKey
+from penstock.processors.declare import InvalidKey
 from penstock.testing import Driver
-from penstock.transport.codecs.registry import AVRO, RegistryClient
-from penstock.transport.messages import Outgoing
+from penstock.transport import Outgoing
+from penstock.transport.codecs import AVRO, RegistryClient
 
 pytest.importorskip("confluent_kafka.schema_registry.protobuf", reason="needs penstock[registry,protobuf]")
 
@@ -113,7 +113,7 @@ def category_of(key_codec: Any, record: Any = Order, name: str = "orders") -> ps
 @settings(max_examples=40, deadline=None)
 @given(tenant=TEXT, number=INT64)
 def test_keys_have_the_bytes_of_confluents_serializers(messages: Any, tenant: str, number: int) -> None:
-    """In Avro, JSON and Protobuf, with the schemas that Penstock registers; each reads the other's."""
+    """Keys are in Avro, JSON and Protobuf, with the schemas that Penstock registers. Each side reads the keys of the other."""
     avro, jsons, protobuf = new_registry(), new_registry(), new_registry()
     as_avro, as_json = category_of(ConfluentAvro(avro)), category_of(ConfluentJson(jsons))
     as_protobuf = category_of(ConfluentProtobuf(messages.Pair, protobuf))
@@ -150,7 +150,7 @@ def test_the_latest_schema_of_the_subject_determines_the_bytes() -> None:
 
 @pytest.mark.parametrize("key", [ps.composite_key("a", 2**31), ps.composite_key("a", "3"), '["a", 3]', "a"])
 def test_a_key_that_its_schema_cannot_represent_is_refused(key: str) -> None:
-    """An int of 32 bits, and the canonical form: readers would find another key."""
+    """Its int exceeds 32 bits, or it is not in the canonical form, so readers would find another key."""
     with pytest.raises(
         InvalidKey, match=r"does not fit its `key_codec`, ConfluentAvro: (it is not the JSON|2147483648)"
     ):
@@ -175,7 +175,7 @@ def record_of(**types: str) -> dict[str, Any]:
     ],
 )
 def test_a_schema_with_other_fields_or_types_is_refused(spec: Any, schema: Any) -> None:
-    """Before a key is written; the error names the fields and contains the schema."""
+    """It is refused before a key is written. The error names the fields and contains the schema."""
     registry = registered(schema, "AVRO" if spec is ConfluentAvro else "JSON")
 
     with pytest.raises(SchemaIncompatible, match=r"orders-key.*the fields tenant, id.*Declare all fields"):
@@ -207,7 +207,7 @@ def test_a_protobuf_schema_with_a_further_field_is_refused(messages: Any) -> Non
 
 @pytest.mark.parametrize("message_key", [b"", b"\0\0\0\0\x63\x06\x02a", b"\0\0\0\0\1\x06\x99", b"\0\0\0\0\1\x06"])
 def test_other_bytes_are_no_keys(message_key: bytes) -> None:
-    """They raise InvalidKey, as with the other key codecs."""
+    """They raise InvalidKey, like bytes that other key codecs refuse."""
     category = category_of(ConfluentAvro(registered(DEBEZIUM_KEY)))
 
     with pytest.raises(InvalidKey, match="does not fit its `key_codec`, ConfluentAvro"):
@@ -289,7 +289,7 @@ def test_rows_of_a_table_with_two_key_columns_are_joined_and_deleted() -> None:
 
 
 def test_a_registry_is_asked_before_the_first_event() -> None:
-    """The schema of the keys of an output is checked when a worker starts, as for keys of one field."""
+    """A starting worker checks the schema of the keys of an output, as it does for keys of one field."""
     source = category_of(ps.KeyCodec.TEXT, name="source")
     target = category_of(ConfluentAvro(new_registry(), register=False), name="target")
 

@@ -15,13 +15,11 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.codecs import CloudEvents, ConfluentAvro, ContentMode, Debezium, DebeziumKeys, SchemaRegistry
 from penstock.errors import DeclarationError
-from penstock.processors.declare.codecs import Codec, CodecSpec
-from penstock.processors.declare.partitioner import bucket_of
-from penstock.processors.declare.record_check import InvalidRecord
+from penstock.processors.declare import Codec, CodecSpec, InvalidRecord, bucket_of
 from penstock.testing import Driver
-from penstock.transport.codecs.by_category import Codecs
+from penstock.transport import MessageCopy, Outgoing
+from penstock.transport.codecs import Codecs
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import MessageCopy, Outgoing
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 _numbers = count()
@@ -87,7 +85,7 @@ def codec_of(spec: CodecSpec, record: type[ps.Record], key: Any = "id", event_ti
 
 @pytest.mark.parametrize("schemas", [False, True])
 def test_rows_are_read_with_fields_of_the_envelope(*, schemas: bool) -> None:
-    """Creations, updates and snapshots, with the schema in each message or without it."""
+    """They come from creations, updates and snapshots, with or without the schema in each message."""
     messages = [
         message(change("c", None, ANN), {"id": 1004}, schemas=schemas),
         message(change("u", ANN, BOB), {"id": 1004}, schemas=schemas),
@@ -119,7 +117,7 @@ def test_rows_are_read_with_fields_of_the_envelope(*, schemas: bool) -> None:
     ],
 )
 def test_deletions_name_the_row(content: Any, key: Any, deleted: str | None, *, schemas: bool) -> None:
-    """By the message's key, or by the row before the deletion; null values too."""
+    """They name it by the message's key, or by the row before. A null value does, too."""
     [bad] = codec_of(Debezium(), Customer).decode([message(content, key, schemas=schemas)]).bad
 
     assert bad.deleted_key == deleted
@@ -152,7 +150,7 @@ def test_other_messages_are_rejected() -> None:
     )
 )
 def test_rows_are_read_as_they_were_written(customers: list[Customer]) -> None:
-    """So that processors can be tested with records."""
+    """Processors can therefore be tested with records."""
     subject = codec_of(Debezium(), Customer)
 
     assert subject.decode(list(map(MessageCopy, subject.encode(customers)))).events == customers
@@ -238,7 +236,7 @@ def send(driver: Driver, category: ps.Category[Any], *messages: MessageCopy) -> 
 
 @pytest.mark.parametrize("deletion", [change("d", ANN, None), change("d", None, None), None])
 def test_a_deleted_row_is_deleted_from_the_table(deletion: Any) -> None:
-    """Both by the deletion and by the null value after it."""
+    """The deletion deletes it, and so does the null value after it."""
     driver = Driver(WithAddress)
     send(driver, customers, message(change("c", None, ANN), {"id": 1004}))
     driver.send(orders, [Order(1004, 1)])
@@ -275,13 +273,13 @@ def test_a_stateful_processor_reads_changes() -> None:
 
 
 def test_changes_in_avro_are_read() -> None:
-    """Keys and values with a schema registry, as Kafka Connect's AvroConverter writes them."""
+    """Keys and values come with a schema registry, as Kafka Connect's AvroConverter writes them."""
     pytest.importorskip("confluent_kafka.schema_registry.avro", reason="needs penstock[registry]", exc_type=ImportError)
     from confluent_kafka.schema_registry import Schema
     from confluent_kafka.schema_registry.avro import AvroSerializer
     from confluent_kafka.serialization import MessageField, SerializationContext
 
-    from penstock.transport.codecs.registry import AVRO, RegistryClient
+    from penstock.transport.codecs import AVRO, RegistryClient
 
     registry = SchemaRegistry(f"mock://envelopes-{next(_numbers)}")
     row = {
@@ -377,7 +375,7 @@ def test_cloud_events_are_read_in_both_modes(event: MessageCopy) -> None:
 
 
 def test_cloud_events_are_written_as_their_binding_to_kafka_requires() -> None:
-    """Binary: attributes in headers. Structured: a JSON object, and its content type."""
+    """Binary events have their attributes in headers. Structured events are a JSON object with its content type."""
     binary, structured = events_codec(), events_codec(CloudEvents(ATTRIBUTES, "/meters", "t", ContentMode.STRUCTURED))
 
     assert json.loads(binary.encode([READING])[0]) == {"meter": "m1", "value": 2.5}
@@ -456,7 +454,7 @@ class Stamped(ps.Record, frozen=True):
 
 
 def test_a_written_change_has_its_event_time_as_the_time_of_the_change() -> None:
-    """In milliseconds, whatever unit or function the category declares; without one in the row, there is none, and never a null."""
+    """It is in milliseconds for any unit or function of the category. A row without a time has no such field, and never a null."""
     by_field = ps.Category(
         "c", Priced, key="id", event_time=ps.TimeField("changed", unit=ps.TimeUnit.SECONDS), codec=Debezium()
     )

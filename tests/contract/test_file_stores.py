@@ -16,9 +16,8 @@ import pytest
 from support.backups import listing
 from support.warehouses import MemoryFileStore
 
-from penstock.state.errors import BadStoreAddress, FileMissing, FileStoreUnreachable
-from penstock.state.files.file_store import FileStore, open_file_store
-from penstock.state.files.local_files import LocalFileStore
+from penstock.state import BadStoreAddress, FileMissing, FileStoreUnreachable
+from penstock.state.files import FileStore, LocalFileStore, open_file_store
 
 
 class Interrupted(Exception):
@@ -84,7 +83,7 @@ def test_one_of_many_callers_creates_a_file(files: FileStore) -> None:
 
 
 def test_a_replaced_file_has_another_tag(files: FileStore) -> None:
-    """Even with the same size. Other files keep theirs, and subfolders and missing folders have none."""
+    """The new file may have the same size. Other files keep their tags, and subfolders and missing folders have none."""
     files.write("a/changed", [b"first"])
     files.write("a/kept", [b"first"])
     files.write("a/below/file", [b"first"])

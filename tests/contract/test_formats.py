@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.errors import DeclarationError
-from penstock.processors.declare.codecs import Codec, CodecSpec, headers_of
-from penstock.processors.declare.record_check import InvalidRecord
+from penstock.processors.declare import Codec, CodecSpec, InvalidRecord, headers_of
 from penstock.testing import Driver
-from penstock.transport.codecs.by_category import Codecs
+from penstock.transport import MessageCopy, Outgoing
+from penstock.transport.codecs import Codecs
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import MessageCopy, Outgoing
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
@@ -131,7 +130,7 @@ def codec_of(record: type[ps.Record], codec: CodecSpec, key: str = "key") -> Cod
 @pytest.mark.parametrize("spec", [ps.codecs.Json(), ps.codecs.MessagePack(), Query()])
 @given(records=st.lists(NESTED, max_size=4))
 def test_records_are_read_as_they_were_written(spec: CodecSpec, records: list[Nested]) -> None:
-    """Any records, nested ones too."""
+    """Records may be nested."""
     subject = codec_of(Nested, spec)
 
     decoded = subject.decode(list(map(MessageCopy, subject.encode(records))))
@@ -143,7 +142,7 @@ def test_records_are_read_as_they_were_written(spec: CodecSpec, records: list[Ne
 @pytest.mark.parametrize("spec", [ps.codecs.Csv(null="\\N"), ps.codecs.Csv(separator="\t", null="NULL")])
 @given(records=st.lists(FLATS, max_size=4))
 def test_csv_records_are_read_as_they_were_written(spec: CodecSpec, records: list[Flat]) -> None:
-    """Separators, quotes, line breaks and empty text included."""
+    """They may contain separators, quotes, line breaks and empty text."""
     subject = codec_of(Flat, spec)
 
     decoded = subject.decode(list(map(MessageCopy, subject.encode(records))))
@@ -170,7 +169,7 @@ def test_bad_messages_do_not_affect_good_ones(spec: CodecSpec, bad: bytes | None
 
 
 def test_messages_are_what_other_programs_write() -> None:
-    """Read with Python's own modules, and with MessagePack's bytes written by hand."""
+    """Python's own modules read them, and the bytes of MessagePack are written by hand."""
     record = Flat(1, 'a,"b"', 2, 0.5, flag=True, raw=b"\xff", note="x")
 
     [line] = codec_of(Flat, ps.codecs.Csv()).encode([record])
@@ -231,7 +230,7 @@ def test_a_message_without_a_value_may_be_a_record(value: bytes | None) -> None:
 
 
 def test_an_array_is_a_record_with_a_list() -> None:
-    """A processor yields the elements; an object is no array, and an element of another type makes the message undecodable."""
+    """A processor yields the elements. A message with an object, or with an element of another type, is undecodable."""
     arrays = ps.Category(
         "arrays", Elements, key="gateway", event_time="received", codec=ps.codecs.JsonArray(), buckets=1
     )
@@ -266,13 +265,13 @@ def test_an_array_is_a_record_with_a_list() -> None:
 def test_a_record_that_a_format_cannot_represent_is_refused(
     spec: CodecSpec, record: type[ps.Record], reason: str
 ) -> None:
-    """Before the first message."""
+    """It is refused before the first message."""
     with pytest.raises(DeclarationError, match=reason):
         spec.open(ps.codecs.Payload("c", record, "at"))
 
 
 def test_a_worker_refuses_such_a_category_before_it_reads() -> None:
-    """Without any message."""
+    """The refusal needs no message."""
     numbers = ps.Category("numbers", Flat, key="key", event_time="at", codec=ps.codecs.Text())
 
     class Copy(ps.Stateless):
@@ -330,7 +329,7 @@ ROWS = st.lists(st.builds(Row, st.integers(0, 2**50), st.text(max_size=5), st.no
 @pytest.mark.parametrize("spec", [ps.codecs.Csv(), ps.codecs.Csv(header=True, separator=";")])
 @given(rows=ROWS)
 def test_csv_tables_are_read_as_they_were_written(spec: CodecSpec, rows: list[Row]) -> None:
-    """With and without a header line; no rows are a table, too."""
+    """They may lack a header line, and may have no rows."""
     subject = table_codec(spec)
 
     [value] = subject.encode([Table(rows, 5, "a")])
@@ -344,7 +343,7 @@ def test_csv_tables_are_read_as_they_were_written(spec: CodecSpec, rows: list[Ro
     "value", [b"at,Shop ID,note\n1,a,\n\n2,b,x\n", b'\xef\xbb\xbfat,"Shop ID",note\r\n1,a,\r\n2,b,x']
 )
 def test_csv_tables_of_other_programs_are_read(value: bytes) -> None:
-    """Line breaks of both kinds, blank lines, and a byte order mark before the header line."""
+    """They have line breaks of both kinds, blank lines, and a byte order mark before the header line."""
     decoded = table_codec(ps.codecs.Csv(header=True)).decode([table_message(value)])
 
     assert [one.rows for one in decoded.events] == [[Row(1, "a"), Row(2, "b", "x")]]
@@ -361,7 +360,7 @@ def test_csv_tables_of_other_programs_are_read(value: bytes) -> None:
     ],
 )
 def test_other_tables_are_undecodable(value: bytes, reason: str) -> None:
-    """As a whole, and with the line and the reason."""
+    """The whole table is undecodable, with the line and the reason."""
     decoded = table_codec(ps.codecs.Csv(header=True)).decode([table_message(value)])
 
     assert decoded.events == []
@@ -369,7 +368,7 @@ def test_other_tables_are_undecodable(value: bytes, reason: str) -> None:
 
 
 def test_header_lines_between_csv_records_are_skipped() -> None:
-    """They are read, and neither records nor dead letters. Without `header`, they do not decode."""
+    """They become neither records nor dead letters. Without `header`, they do not decode."""
     shops = ps.Category("shops", Row, key="shop", event_time="at", buckets=1, codec=ps.codecs.Csv(header=True))
 
     class Copy(ps.Stateless):
@@ -405,7 +404,7 @@ def test_a_csv_record_that_readers_would_skip_is_refused() -> None:
 
 
 def test_codecs_are_compared_by_value_and_checked_in_declarations() -> None:
-    """Equal declarations are one category; anything without `open` is refused, classes too."""
+    """Equal declarations are one category. An object or class without `open` is refused."""
     assert ps.codecs.Csv(separator=";") == ps.codecs.Csv(separator=";") != ps.codecs.Csv()
     for wrong in ("xml", 5, ps.codecs.Csv):
         with pytest.raises(DeclarationError, match="Use 'json' or 'avro'"):

@@ -9,12 +9,12 @@ from threading import Event
 
 from support.backups import ME, StoreSwitch, WaitUntil, WatchedFileStore, newest_backup, save_checkpoint
 
-from penstock.ops.worker.backups import WorkerBackups
-from penstock.ops.worker.last_backup import LastBackup
-from penstock.processors.shard.position import StatePosition
-from penstock.state.backups.shard import newest_position
-from penstock.state.files.file_store import FileStore
-from penstock.state.local.rocksdb import RocksShardState
+from penstock.ops.kernel.shards.backups import WorkerBackups
+from penstock.ops.kernel.shards.last_backup import LastBackup
+from penstock.processors.shard import StatePosition
+from penstock.state.backups import newest_position
+from penstock.state.files import FileStore
+from penstock.state.local import RocksShardState
 
 RARELY, LIMIT_S = timedelta(days=1), 60.0
 
@@ -37,7 +37,7 @@ def test_the_final_state_is_backed_up_before_the_regular_backup_is_due(
 def test_a_final_state_equal_to_the_newest_backup_is_not_stored_again(
     store: FileStore, state: RocksShardState, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
-    """And the worker may stop."""
+    """The worker may stop at once."""
     with closing(WorkerBackups(store, tmp_path / "states", RARELY)) as backups:
         backups.adopt(ME, state)
         save_checkpoint(state, 7)
@@ -77,7 +77,7 @@ def test_a_backup_that_has_begun_does_not_count(
 def test_a_backup_that_takes_longer_than_the_limit_is_awaited(
     watched: WatchedFileStore, state: RocksShardState, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
-    """Because the store does not fail."""
+    """The store does not fail, so the worker waits."""
     began, stored = Event(), Event()
 
     def hold(_step: str, _path: str) -> None:

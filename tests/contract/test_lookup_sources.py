@@ -68,7 +68,7 @@ def rows(table: Table) -> Iterator[LookupClient]:
 
 
 def test_each_key_gets_its_row(rows: LookupClient) -> None:
-    """Rows have the declared type and unchanged values; keys without a row return none, and other columns do not matter."""
+    """Rows have the declared type and unchanged values. Keys without a row are missing, and other columns do not matter."""
     assert rows.fetch(["JFK", "XXX", "ORY", "", "jfk"]) == {"JFK": Airport(**KENNEDY), "ORY": Airport(**ORLY)}
     assert rows.fetch(["JFK"]) == {"JFK": Airport(**KENNEDY)}
 

@@ -15,7 +15,7 @@ from support.proxy import Proxy
 from support.stores import Place, unique_name
 
 import penstock as ps
-from penstock.processors.errors import DeclarationError
+from penstock.processors import DeclarationError
 
 LIMIT = timedelta(seconds=0.3)
 
@@ -30,7 +30,7 @@ def source(place: Place) -> Any:
 
 
 def test_a_request_to_a_store_that_hangs_times_out(place: Place, source: Any, proxy: Proxy) -> None:
-    """Whatever the state of its connection; when the store answers again, the next request succeeds."""
+    """The connection may be in any state. When the store answers again, the next request succeeds."""
     with closing(replace(source, at=place.through(proxy)).open()) as rows:
         assert list(rows.fetch(["JFK"])) == ["JFK"]
         proxy.fall_silent()

@@ -12,15 +12,11 @@ from support import plain
 
 import penstock as ps
 from penstock.errors import BusError, DeclarationError
-from penstock.processors.declare.record_check import InvalidRecord
-from penstock.transport.bus import Bus
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.codecs.by_category import Codecs
-from penstock.transport.errors import Fenced, MissingCategory
+from penstock.processors.declare import InvalidRecord
+from penstock.transport import Bucket, Bus, CategorySpec, Fenced, MissingCategory, OffsetRange, read_offset_range
+from penstock.transport.codecs import Codecs
 from penstock.transport.kafka import KafkaBus
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket
-from penstock.transport.offset_range import OffsetRange, read_offset_range
 from penstock.transport.producer import KAFKA_VARIABLE
 
 LIMIT_S = 90.0
@@ -93,7 +89,7 @@ def read(bus: Bus, category: ps.Category[Any]) -> list[tuple[int, Any]]:
 
 
 def test_records_are_written_to_the_buckets_of_their_keys(bus: Bus, orders: ps.Category[Order]) -> None:
-    """By the declared partitioner; in order for each key."""
+    """The declared partitioner chooses the bucket, and each key keeps its order."""
     records = [Order(f"c{n % 10}", n, n) for n in range(100)]
     with ps.Producer(orders, bus=bus) as producer:
         producer.send(*records[:50])
@@ -157,7 +153,7 @@ def test_a_tombstone_has_the_key_of_its_records_and_no_value(
 
 
 def test_an_output_names_its_category_and_key(bus: Bus, unique: str) -> None:
-    """The key replaces that of a record whose key is the message key. Other categories and keys are refused."""
+    """The key replaces the key of a record that takes it from the message key. Other categories and keys are refused."""
     notes = ps.Category(f"{unique}.notes", Note, key="owner", event_time="at", buckets=4, key_codec=ps.KeyCodec.INT32)
     bus.catalog.create(CategorySpec.of(notes))
     with ps.Producer(notes, bus=bus) as producer:
@@ -182,7 +178,7 @@ def test_an_output_names_its_category_and_key(bus: Bus, unique: str) -> None:
 def test_records_of_a_transaction_become_visible_together(
     bus: Bus, orders: ps.Category[Order], payments: ps.Category[Payment]
 ) -> None:
-    """In all its categories; after an error, none of them does, and the next transaction works."""
+    """All categories of the transaction show them. After an error, they stay invisible, and the next transaction works."""
     producer: ps.Producer[Any]
     with ps.Producer[Any](orders, payments, bus=bus, transactional_id=f"{orders.name}.p") as producer:
         with suppress(RuntimeError), producer.transaction():
@@ -213,7 +209,7 @@ def test_a_newer_producer_fences_the_earlier_one(bus: Bus, orders: ps.Category[O
 
 
 def test_an_invalid_record_is_refused_with_its_batch(bus: Bus, orders: ps.Category[Order]) -> None:
-    """None of the batch is written, and the producer remains usable."""
+    """No record of the batch is written, and the producer remains usable."""
     with ps.Producer(orders, bus=bus) as producer:
         with pytest.raises(InvalidRecord, match="customer"):
             producer.send(Order("ann", 1), Order(5, 2))  # type: ignore[arg-type]  # the fault under test
@@ -225,7 +221,7 @@ def test_an_invalid_record_is_refused_with_its_batch(bus: Bus, orders: ps.Catego
 
 
 def test_misuse_is_refused_before_anything_is_written(bus: Bus, orders: ps.Category[Order], unique: str) -> None:
-    """A send outside of a transaction; a transaction without an identity; a category that is missing or declared twice."""
+    """These are a send outside of a transaction, a transaction without an identity, and a category that is missing or declared twice."""
     with (
         ps.Producer(orders, bus=bus, transactional_id=unique) as producer,
         pytest.raises(DeclarationError, match="only in"),

@@ -6,9 +6,10 @@ import http.server
 import json
 import threading
 from collections.abc import Iterator
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import count
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 from uuid import UUID
 
@@ -27,11 +28,10 @@ from penstock.codecs import (
     SubjectStrategy,
 )
 from penstock.errors import DeclarationError
-from penstock.processors.declare.codecs import Codec, CodecSpec
-from penstock.transport.codecs.by_category import Codecs
-from penstock.transport.codecs.registry import AVRO, RegistryClient
+from penstock.processors.declare import Codec, CodecSpec
+from penstock.transport import MessageCopy
+from penstock.transport.codecs import AVRO, Codecs, RegistryClient
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import MessageCopy
 
 pytest.importorskip("confluent_kafka.schema_registry.avro", reason="needs penstock[registry]", exc_type=ImportError)
 
@@ -110,7 +110,7 @@ def codec_of(spec: CodecSpec, record: type[ps.Record] = Order) -> Codec:
 @settings(max_examples=30, deadline=None)
 @given(orders=st.lists(ORDERS, min_size=1, max_size=3))
 def test_confluents_avro_serializers_write_and_read_the_same_bytes(orders: list[Order]) -> None:
-    """With the schema under the same subject and id, for any records."""
+    """The schema has the same subject and id, for any records."""
     registry = SchemaRegistry(f"mock://registry-{next(_numbers)}")
     subject = codec_of(ConfluentAvro(registry))
     written = subject.encode(orders)
@@ -159,7 +159,7 @@ def test_confluents_json_serializers_read_and_write_our_messages(orders: list[Or
 def test_the_strategy_names_the_subject(
     registry: SchemaRegistry, strategy: SubjectStrategy, name: str | None, subject: str, kind: Any
 ) -> None:
-    """As Confluent's strategies of the same names."""
+    """Confluent's strategies of the same names choose the same subject."""
     codec_of(kind(registry, strategy, name)).encode([ORDER])
 
     assert client_of(registry).get_subjects() == [subject]
@@ -186,7 +186,7 @@ class Typed(ps.Record, frozen=True):
 
 def test_logical_types_are_those_of_confluents_serializers(registry: SchemaRegistry) -> None:
     """Microseconds and all digits are kept."""
-    sold_at = datetime(2026, 3, 1, 12, 30, 15, 123_456, timezone.utc)
+    sold_at = datetime(2026, 3, 1, 12, 30, 15, 123_456, UTC)
     record = Typed("a", 1, sold_at, date(2026, 3, 1), Decimal("-12.30"), UUID(int=7))
     fields = {name: getattr(record, name) for name in Typed.__struct_fields__}
     subject = codec_of(ConfluentAvro(registry), Typed)
@@ -375,11 +375,25 @@ def test_a_schema_is_fetched_once_with_the_credentials(refusing: SchemaRegistry)
 
 
 def test_an_unreachable_registry_is_an_error_and_no_bad_message() -> None:
-    """The messages can be read again later: none goes to the dead letters."""
+    """The messages can be read again later, so they do not become dead letters."""
     subject = codec_of(ConfluentAvro(SchemaRegistry("http://127.0.0.1:9")))
 
     with pytest.raises(RegistryUnreachable, match=r"127.0.0.1:9"):
         subject.decode([MessageCopy(b"\x00\x00\x00\x00\x07\x02x\x06")])
+
+
+@pytest.mark.parametrize("setting", ["ca", "certificate", "key"])
+def test_a_file_that_is_missing_is_named_with_its_setting(setting: str, tmp_path: Path) -> None:
+    """The library's error names neither."""
+    (tmp_path / "mine").touch()
+    files = {name: str(tmp_path / "mine") for name in ("ca", "certificate", "key")} | {
+        setting: str(tmp_path / "missing")
+    }
+
+    with pytest.raises(
+        DeclarationError, match=f"`{setting}` of the schema registry .* names the file {tmp_path}/missing"
+    ):
+        RegistryClient(SchemaRegistry("https://127.0.0.1:1", **files), AVRO)
 
 
 def test_the_password_is_not_shown() -> None:

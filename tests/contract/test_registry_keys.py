@@ -21,10 +21,10 @@ from penstock.codecs import (
     SubjectStrategy,
 )
 from penstock.errors import DeclarationError, PenstockError
-from penstock.processors.declare.keys import InvalidKey
+from penstock.processors.declare import InvalidKey
 from penstock.testing import Driver
-from penstock.transport.codecs.registry import AVRO, RegistryClient
-from penstock.transport.messages import Outgoing
+from penstock.transport import Outgoing
+from penstock.transport.codecs import AVRO, RegistryClient
 
 pytest.importorskip("confluent_kafka.schema_registry.protobuf", reason="needs penstock[registry,protobuf]")
 
@@ -90,7 +90,7 @@ def latest(registry: SchemaRegistry) -> Any:
 @settings(max_examples=40, deadline=None)
 @given(key=TEXT)
 def test_a_text_key_has_the_bytes_of_confluents_serializers(keys: Any, key: str) -> None:
-    """In Avro, JSON and Protobuf; each reads the other's."""
+    """Keys are in Avro, JSON and Protobuf. Each side reads the keys of the other."""
     avro, jsons, protobuf = new_registry(), new_registry(), new_registry()
     as_avro = category_of(ConfluentAvro(avro))
     as_json = category_of(ConfluentJson(jsons))
@@ -112,7 +112,7 @@ def test_a_text_key_has_the_bytes_of_confluents_serializers(keys: Any, key: str)
 @settings(max_examples=40, deadline=None)
 @given(key=INT64)
 def test_an_int_key_has_the_bytes_of_confluents_serializers(keys: Any, key: int) -> None:
-    """A long in Avro, an integer in JSON, an int64 in Protobuf."""
+    """A key is a long in Avro, an integer in JSON, and an int64 in Protobuf."""
     avro, jsons, protobuf = new_registry(), new_registry(), new_registry()
     as_avro = category_of(ConfluentAvro(avro), Numbered)
     as_json = category_of(ConfluentJson(jsons), Numbered)
@@ -147,7 +147,7 @@ def test_an_int_key_has_the_bytes_of_confluents_serializers(keys: Any, key: int)
 def test_the_latest_schema_of_the_subject_determines_the_bytes(
     kind: str, spec: Any, schema: Any, content: bytes
 ) -> None:
-    """Such as a record with one field, which Debezium and ksqlDB write, also where null is permitted. Nothing else is registered."""
+    """Debezium and ksqlDB write a record with one field, which may permit null. Nothing else is registered."""
     registry = new_registry()
     client_of(registry).register_schema("orders-key", Schema(json.dumps("string"), kind))
     number = client_of(registry).register_schema("orders-key", Schema(json.dumps(schema), kind))
@@ -160,7 +160,7 @@ def test_the_latest_schema_of_the_subject_determines_the_bytes(
 
 @pytest.mark.parametrize("key", ["2147483648", "07", "x"])
 def test_a_key_that_its_schema_cannot_represent_is_refused(key: str) -> None:
-    """An int of 32 bits, in its canonical form: readers would find another key."""
+    """It exceeds 32 bits, or is not in the canonical form, so readers would find another key."""
     registry = new_registry()
     client_of(registry).register_schema("orders-key", Schema(json.dumps(RECORD_KEY), "AVRO"))
 
@@ -170,7 +170,7 @@ def test_a_key_that_its_schema_cannot_represent_is_refused(key: str) -> None:
 
 @pytest.mark.parametrize("part", ["codec", "key_codec"])
 def test_a_refused_schema_of_an_output_stops_a_worker_before_the_first_event(part: str) -> None:
-    """Also if no event is there: the schemas of values and of keys are checked when the worker starts."""
+    """The worker checks the schemas of values and keys when it starts, even without events."""
     refused = ConfluentAvro(new_registry(), register=False)
     source = ps.Category("source", Order, key="id", event_time="at", buckets=1)
     target = ps.Category("target", Order, key="id", event_time="at", buckets=1, **{part: refused})  # type: ignore[arg-type]  # by name
@@ -210,7 +210,7 @@ def test_a_message_with_several_fields_is_no_key_of_one_field(keys: Any) -> None
 
 
 def test_a_json_key_schema_of_several_types_is_refused() -> None:
-    """With the schema, as in Avro."""
+    """The error contains the schema, as in Avro."""
     registry = new_registry()
     client_of(registry).register_schema("orders-key", Schema('{"type": ["string", "integer"]}', "JSON"))
 
@@ -228,7 +228,7 @@ def test_a_null_key_that_its_schema_permits_is_no_key() -> None:
 
 
 def test_an_unregistered_key_schema_is_refused() -> None:
-    """With `register=False`; the registry stays unchanged."""
+    """With `register=False`, the registry stays unchanged."""
     registry = new_registry()
 
     with pytest.raises(SchemaIncompatible, match="not registered"):
@@ -238,7 +238,7 @@ def test_an_unregistered_key_schema_is_refused() -> None:
 
 @pytest.mark.parametrize("message_key", [b"", b"7", b"\0\0\0\0\x63\x02a", b"\0\0\0\0\x01\x99", b"\0\0\0\0\1\x02\xff"])
 def test_other_bytes_are_no_keys(message_key: bytes) -> None:
-    """They raise InvalidKey, as with the other key codecs."""
+    """They raise InvalidKey, like bytes that other key codecs refuse."""
     registry = new_registry()
     category = category_of(ConfluentAvro(registry))
     category.encode_keys(["7"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
@@ -24,10 +24,10 @@ from support.protos import compiled
 import penstock as ps
 from penstock.codecs import ConfluentAvro, ConfluentJson, ConfluentProtobuf, SchemaRegistry
 from penstock.errors import DeclarationError
-from penstock.transport.codecs.by_category import Codecs
+from penstock.transport import MessageCopy
+from penstock.transport.codecs import Codecs
 from penstock.transport.codecs.registry import _client_of
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import MessageCopy
 
 _numbers = count()
 _CONTEXT = SerializationContext("orders", MessageField.VALUE)
@@ -77,7 +77,7 @@ def spec_of(write: Write, registry: SchemaRegistry, shop: Any, options: dict[str
 
 @pytest.mark.parametrize("write", [in_avro, in_json, in_protobuf])
 def test_other_types_are_skipped_or_rejected(write: Write, shop: Any) -> None:
-    """Although their fields fit."""
+    """Their fields would fit."""
     registry = SchemaRegistry(f"mock://types-{next(_numbers)}")
     messages = [MessageCopy(write(_client_of(registry), shop, kind)) for kind in ("Placed", "Cancelled", "Placed")]
 
@@ -95,7 +95,7 @@ def test_other_types_are_skipped_or_rejected(write: Write, shop: Any) -> None:
 
 @pytest.mark.parametrize("inner", ["referenced", "inline"])
 def test_a_union_of_all_types_of_a_topic_is_read(inner: str) -> None:
-    """One schema for the topic, which refers to its record types, as Confluent recommends for the topic's subject; logical types apply to each."""
+    """The topic has one schema that refers to its record types, as Confluent recommends. Logical types apply to each."""
     registry = SchemaRegistry(f"mock://types-{next(_numbers)}")
     client = _client_of(registry)
     time = {"type": "long", "logicalType": "timestamp-millis"}
@@ -111,7 +111,7 @@ def test_a_union_of_all_types_of_a_topic_is_read(inner: str) -> None:
     names = [f"com.shop.{each['name']}" for each in types]
     union = Schema(json.dumps(names if references else types), "AVRO", references)
     write = AvroSerializer(client, union)
-    at = datetime.fromtimestamp(1, timezone.utc)
+    at = datetime.fromtimestamp(1, UTC)
     messages = [MessageCopy(bytes(write((name, {"id": name, "at": at}), _CONTEXT))) for name in names]
     for treatment, expected in (("read", names), ("skip", names[:1])):
         codec = ConfluentAvro(registry, name=names[0], other_types=treatment)  # type: ignore[arg-type]
@@ -137,6 +137,6 @@ def test_the_name_may_lack_its_namespace(name: str | None, shop: Any) -> None:
 
 @pytest.mark.parametrize("write", [in_avro, in_json, in_protobuf])
 def test_an_unknown_treatment_is_refused(write: Write, shop: Any) -> None:
-    """Where the codec is declared."""
+    """The declaration of the codec is refused."""
     with pytest.raises(DeclarationError, match="other_types='drop'"):
         spec_of(write, SchemaRegistry("mock://types"), shop, {"other_types": "drop"})

@@ -17,13 +17,13 @@ from support.proxy import Proxy
 from support.stores import EVER, LIMIT_S, OVERWRITING, A, B, Log, Place, StateOpener, aggregator, lifted, until, values
 
 import penstock as ps
-from penstock.processors.errors import ProcessorFailed
-from penstock.processors.keyed_state.key_layout import encode_window_key
-from penstock.state.protocols import RemoteState
-from penstock.state.remote import Compactor, compactor_of
+from penstock.processors import ProcessorFailed
+from penstock.processors.keyed_state import encode_window_key
+from penstock.state import RemoteState
+from penstock.state.remote import StoredShard, compactor_of
 from penstock.state.remote.addresses import address_of
+from penstock.state.remote.compaction import Compactor
 from penstock.state.remote.folder import store_at
-from penstock.state.remote.protocols import Shard
 
 
 def test_compaction_merges_partials_in_order(url: str, opened: StateOpener) -> None:
@@ -44,7 +44,7 @@ def test_compaction_merges_partials_in_order(url: str, opened: StateOpener) -> N
 
 def crowd_sizes(url: str, processor: type[ps.Aggregator]) -> dict[bytes, int]:
     with closing(store_at(address_of(url))) as store:
-        found = store.unmerged_partials(Shard(processor.name, 0), 0)
+        found = store.unmerged_partials(StoredShard(processor.name, 0), 0)
         return {unmerged.slot: len(unmerged.partials) for batch in found for unmerged in batch}
 
 
@@ -99,7 +99,7 @@ def test_writes_during_a_compaction_are_kept(url: str, opened: StateOpener, mean
     for n in range(3):
         state.save(lifted(monoid, a=n))
     happens, expected = MEANWHILE[meanwhile]
-    shard = Shard(processor.name, 0)
+    shard = StoredShard(processor.name, 0)
     with closing(store_at(address_of(url))) as store, closing(compactor_of(url, processor, partial_limit=1)) as faster:
         (unmerged,) = [unmerged for batch in store.unmerged_partials(shard, 1) for unmerged in batch]
         happens(state, faster)
@@ -115,7 +115,7 @@ def test_partials_rewritten_after_a_failover_are_not_replaced(postgres: Postgres
     state = opened(postgres.url, processor)
     for n in range(3):
         state.save(lifted(monoid, a=n))
-    shard = Shard(processor.name, 0)
+    shard = StoredShard(processor.name, 0)
     with closing(store_at(address_of(postgres.url))) as store, postgres.session() as session:
         (unmerged,) = [unmerged for batch in store.unmerged_partials(shard, 1) for unmerged in batch]
         session.execute(
@@ -135,7 +135,7 @@ def test_partials_that_a_whole_value_replaced_stay_replaced(url: str, opened: St
     state = opened(url, processor)
     for n in range(3):
         state.save(lifted(monoid, a=n))
-    shard = Shard(processor.name, 0)
+    shard = StoredShard(processor.name, 0)
     with closing(store_at(address_of(url))) as store:
         (unmerged,) = [unmerged for batch in store.unmerged_partials(shard, 1) for unmerged in batch]
         state = opened(url, processor, OVERWRITING)

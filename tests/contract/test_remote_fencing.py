@@ -24,10 +24,9 @@ from support.stores import (
 )
 
 import penstock as ps
-from penstock.processors.declare.stores import WriteMode
-from penstock.processors.shard.position import StatePosition
-from penstock.processors.shard.shard import HeldOutput
-from penstock.state.protocols import Outbox, RemoteState
+from penstock.processors.declare import WriteMode
+from penstock.processors.shard import HeldOutput, StatePosition
+from penstock.state import Outbox, RemoteState
 from penstock.state.remote import StoreFenced, remote_states
 
 WRITES: dict[str, Callable[[RemoteState], None]] = {

@@ -24,9 +24,9 @@ from support.stores import (
 )
 
 import penstock as ps
-from penstock.processors.declare.stores import WriteMode
-from penstock.processors.keyed_state.changes import Changes
-from penstock.state.protocols import RemoteState
+from penstock.processors.declare import WriteMode
+from penstock.processors.keyed_state import Changes
+from penstock.state import RemoteState
 from penstock.state.remote import compactor_of, remote_states
 from penstock.state.remote.sort_keys import order_key, reverse_order_key
 
@@ -45,8 +45,8 @@ MONOIDS: dict[str, tuple[ps.monoids.Monoid[Any], st.SearchStrategy[Any]]] = {
     "max of text": (ps.monoids.Max(), st.text(st.characters(exclude_categories=["Cs"]), max_size=3)),
     "min of bytes": (ps.monoids.Min(), st.binary(max_size=3)),
     "max of tuples": (ps.monoids.Max(), st.tuples(st.sampled_from([1, 1.5, -2]), st.text("ab\0", max_size=2))),
-    "first": (ps.monoids.First(), st.integers(0, 99)),
-    "last": (ps.monoids.Last(), st.integers(0, 99)),
+    "first": (ps.monoids.FirstArrived(), st.integers(0, 99)),
+    "last": (ps.monoids.LastArrived(), st.integers(0, 99)),
     "log": (Log(), st.integers(0, 99)),
     "distinct": (ps.monoids.Distinct(7), st.integers(0, 999)),
     "map of count": (ps.monoids.MapOf(ps.monoids.Count()), st.dictionaries(_key, st.none(), min_size=1)),

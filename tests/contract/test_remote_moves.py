@@ -12,27 +12,21 @@ from support.machines import YEAR_2100_MS, create_categories, read, write
 from support.stores import unique_name
 
 import penstock as ps
-from penstock.ops.clock import SteeredClock
-from penstock.ops.maintenance.environment import MaintenanceEnvironment
-from penstock.ops.maintenance.reset import ResetPlan, perform_reset, plan_reset
-from penstock.ops.maintenance.reset_plan import ResetMethod, StatePolicy
-from penstock.ops.maintenance.reset_target import Edge, ResetTarget
-from penstock.ops.maintenance.resize import plan_resize
-from penstock.ops.testing import InlineExecutor
-from penstock.ops.worker.assembly import StoreMissing
-from penstock.ops.worker.preflight import ends_of, prepare
-from penstock.ops.worker.resume_checks import MaintenanceUnfinished
-from penstock.ops.worker.worker import Worker, WorkerConfig
-from penstock.processors.shard.checkpoints import Gap, Step
+from penstock.ops.change.maintenance.environment import MaintenanceEnvironment
+from penstock.ops.change.maintenance.reset import ResetPlan, perform_reset, plan_reset
+from penstock.ops.change.maintenance.reset_plan import ResetMethod, StatePolicy
+from penstock.ops.change.maintenance.reset_target import Edge, ResetTarget
+from penstock.ops.change.maintenance.resize import plan_resize
+from penstock.ops.kernel import StoreMissing, Worker, ends_of, prepare
+from penstock.ops.kernel.loop import WorkerConfig
+from penstock.ops.kernel.shards.resume_checks import MaintenanceUnfinished
+from penstock.ops.kernel.testing import InlineExecutor
+from penstock.ops.shell import SteeredClock
+from penstock.processors.shard import Gap, Step
 from penstock.state.remote import read_results, remote_states
 from penstock.transport.memory import MemoryBus
-from penstock.transport.tables.maintenance_protocol import (
-    AtGap,
-    MaintenanceGap,
-    MaintenanceRefused,
-    MaintenanceStep,
-    no_gap,
-)
+from penstock.transport.tables import AtGap, MaintenanceRefused, MaintenanceStep, no_gap
+from penstock.transport.tables.maintenance_protocol import MaintenanceGap
 
 HOUR_MS = 3_600_000
 EXACT, LEAST = ps.Semantics.EXACTLY_ONCE, ps.Semantics.AT_LEAST_ONCE

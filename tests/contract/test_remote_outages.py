@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
@@ -28,13 +28,19 @@ from support.stores import (
 )
 
 import penstock as ps
-from penstock.processors.keyed_state.key_layout import encode_window_key
-from penstock.processors.shard.position import StatePosition
-from penstock.state.remote import RemoteStates, StoreUnreachable, postgres_connection, redis_store, remote_states
+from penstock.processors.keyed_state import encode_window_key
+from penstock.processors.shard import StatePosition
+from penstock.state.remote import (
+    StoreInterrupted,
+    StoreRetry,
+    StoreUnreachable,
+    postgres_connection,
+    postgres_store,
+    redis_store,
+    remote_states,
+)
 from penstock.state.remote.addresses import address_of
-from penstock.state.remote.errors import StoreInterrupted
-from penstock.state.remote.folder import store_at
-from penstock.state.remote.retry import StoreRetry
+from penstock.state.remote.folder import RemoteStates, store_at
 
 
 @pytest.mark.parametrize("write", ["save", "save_together", "save_with_outbox"])
@@ -272,3 +278,39 @@ def test_retry_delays_grow_and_end_at_the_limit() -> None:
     bounds = [min(0.05 * 2**n, 5.0) for n in range(len(pauses))]
     assert all(0 <= waited <= bound for waited, bound in zip(pauses, bounds, strict=True))
     assert 60.0 <= now < 60.1
+
+
+def test_a_server_that_hangs_is_an_outage_and_a_slow_one_is_not(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its kernel accepts bytes, so only another connection shows it. Slow work is not repeated forever."""
+    monkeypatch.setattr(postgres_store, "_ANSWER_LIMIT_S", 0.5)
+    monoid = ps.monoids.Count()
+    processor = aggregator(monoid)
+    with closing(Proxy(postgres.target)) as proxy:
+        url = postgres.url.replace(f":{postgres.target[1]}/", f":{proxy.port}/")
+        with closing(remote_states(url, processor, write_mode=APPENDING, retry_limit_s=0.1)) as states:
+            state = states.open(identity_of(processor))
+            state.save(lifted(monoid, a=1))
+            with slow_parts(postgres):
+                state.save(lifted(monoid, a=1))
+            proxy.fall_silent()
+            with pytest.raises(StoreUnreachable, match=r"did not answer within 0\.5 s|timeout expired"):
+                state.save(lifted(monoid, a=1))
+            proxy.cut()
+            proxy.resume()
+            before = values(states.open(identity_of(processor)), monoid, A)
+
+    assert before in ([2], [3])  # the save whose answer was withheld has taken effect, or not
+
+
+@contextmanager
+def slow_parts(postgres: Postgres) -> Iterator[None]:
+    """Make each change of parts take longer than several limits."""
+    with postgres.session() as session:
+        session.execute(
+            "CREATE OR REPLACE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(2); RETURN NEW; END'; "
+            "CREATE TRIGGER slowly BEFORE INSERT ON penstock_parts FOR EACH STATEMENT EXECUTE FUNCTION slowly()"
+        )
+        yield
+        session.execute("DROP TRIGGER slowly ON penstock_parts")

@@ -22,9 +22,9 @@ from support.stores import (
 )
 
 import penstock as ps
-from penstock.processors.keyed_state.key_layout import encode_window_key
-from penstock.processors.shard.position import StatePosition
-from penstock.processors.time.windows import Window
+from penstock.processors.keyed_state import encode_window_key
+from penstock.processors.shard import StatePosition
+from penstock.processors.time import Window
 from penstock.state.errors import ForeignState
 from penstock.state.remote import read_results, remote_states
 
@@ -65,7 +65,7 @@ def test_results_can_be_queried(url: str, opened: StateOpener) -> None:
 
 
 def test_a_query_returns_every_kind_of_written_result(url: str, opened: StateOpener) -> None:
-    """Whole values, numbers, ranks and partials; results without windows need no window."""
+    """It returns whole values, numbers, ranks and partials. Results without windows need no window."""
     monoids: list[ps.monoids.Monoid[Any]] = [ps.monoids.Count(), ps.monoids.Max(), Log()]
     for monoid in monoids:
         processor = aggregator(monoid)

@@ -10,14 +10,13 @@ import pytest
 from support.stores import APPENDING, OVERWRITING, StateOpener, aggregator, values
 
 import penstock as ps
-from penstock.processors.declare.aggregator import Aggregator
-from penstock.processors.declare.stores import WriteMode
-from penstock.processors.keyed_state.key_layout import decode_window_key, encode_window_key
-from penstock.processors.shard.position import StatePosition
+from penstock.processors.declare import Aggregator, WriteMode
+from penstock.processors.keyed_state import decode_window_key, encode_window_key
+from penstock.processors.shard import StatePosition
 from penstock.state.errors import ForeignState
-from penstock.state.remote import StoreFenced, read_results, rebuild
+from penstock.state.remote import StoreFenced, open_rebuild, read_results, rebuild
 from penstock.state.remote.errors import StoreMoved
-from penstock.state.remote.rebuild import ReplacedValues, StoreRebuild, open_rebuild
+from penstock.state.remote.rebuild import ReplacedValues, StoreRebuild
 
 HOUR = 3_600_000
 COUNT = ps.monoids.Count()
@@ -69,7 +68,7 @@ def count_once(url: str, counted: type[Aggregator], opened: StateOpener, writing
 def test_computed_values_replace_counted_ones(
     url: str, counted: type[Aggregator], elsewhere: StoreRebuild, opened: StateOpener, writing: WriteMode
 ) -> None:
-    """Slots without a computed value are deleted, other hours are unchanged, and the next worker continues at the position."""
+    """Slots without a computed value are deleted, and other hours are unchanged. The next worker continues at the position."""
     count_once(url, counted, opened, writing)
     assert elsewhere.positions() == {0: END}
     assert elsewhere.replace(0, END, computed(k0=10, k9=90), in_first_hour) == ReplacedValues(2, 3)
@@ -123,7 +122,7 @@ def test_a_shard_that_has_advanced_is_not_replaced(
 def test_a_worker_that_takes_over_stops_the_replacement(
     url: str, counted: type[Aggregator], elsewhere: StoreRebuild, opened: StateOpener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From then on nothing is replaced, and the worker adds to the stored values."""
+    """It stops at the takeover, and the worker adds to the stored values."""
     monkeypatch.setattr(rebuild, "CHUNK_SLOTS", 1)
     count_once(url, counted, opened)
 

@@ -15,18 +15,18 @@ from support.databases import PASSWORD, Postgres, Redis
 from support.stores import A, B, Log, StateOpener, aggregator, identity_of, lifted, new_database, unique_name, values
 
 import penstock as ps
-from penstock.processors.shard.position import StatePosition
-from penstock.state.errors import StateError, StateUnwritable
+from penstock.processors.shard import StatePosition
+from penstock.state import BadStoreAddress, StateError, StateUnwritable
 from penstock.state.remote import (
-    BadStoreAddress,
+    StoreAddress,
+    StoreInterrupted,
     StoreLibraryMissing,
     StoreRefused,
     postgres_connection,
     redis_connection,
     remote_states,
 )
-from penstock.state.remote.addresses import Address, address_of
-from penstock.state.remote.errors import StoreInterrupted
+from penstock.state.remote.addresses import address_of
 
 
 def test_a_wrong_password_is_not_retried(postgres: Postgres, tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_missing_library_is_named(url: str, module: str, monkeypatch: pytest.M
 
 def test_every_error_of_psycopg_is_translated() -> None:
     """Callers see only Penstock's errors, which separate transient from permanent failures."""
-    address = Address("postgresql://host/db")
+    address = StoreAddress("postgresql://host/db")
     classes = [value for value in vars(psycopg.errors).values() if isinstance(value, type)]
     ours = {
         code: postgres_connection.translated(address, error("said"))
@@ -159,9 +159,32 @@ def test_every_error_of_psycopg_is_translated() -> None:
     assert type(ours["42601"]) is StateError
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "the database system is starting up",
+        "the database system is shutting down",
+        "the database system is in recovery mode",
+        "the database system is not yet accepting connections\nDETAIL:  Consistent recovery state has not been yet reached.",
+        "the database system is not accepting connections\nDETAIL:  Hot standby mode is disabled.",
+        "sorry, too many clients already",
+        "no more connections allowed (max_client_conn)",
+    ],
+)
+@pytest.mark.parametrize("password", ["k1ller-s3cret", "p", "a"])
+def test_a_postgres_that_is_not_ready_is_waited_for(words: str, password: str) -> None:
+    """Errors of connecting have no SQLSTATE, and a password of one letter is a part of any words."""
+    said = f'connection failed: connection to server at "127.0.0.1", port 5432 failed: FATAL:  {words}'
+    address = address_of(f"postgresql://worker:{password}@127.0.0.1:5432/db")
+    refused = psycopg.OperationalError(said.replace(words, "password authentication failed for user worker"))
+
+    assert isinstance(postgres_connection.translated(address, psycopg.OperationalError(said)), StoreInterrupted)
+    assert isinstance(postgres_connection.translated(address, refused), StoreRefused)
+
+
 def test_every_error_of_redis_is_translated() -> None:
     """Callers see only Penstock's errors, which separate transient from permanent failures."""
-    address = Address("redis://host/0")
+    address = StoreAddress("redis://host/0")
     errors = redis.exceptions
     passing: list[Exception] = [
         errors.ConnectionError("gone"),

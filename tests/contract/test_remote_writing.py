@@ -21,12 +21,11 @@ from support.stores import (
 )
 
 import penstock as ps
-from penstock.processors.declare.stores import WriteMode
-from penstock.processors.keyed_state.changes import Changes
-from penstock.processors.keyed_state.key_layout import encode_window_key
-from penstock.processors.shard.position import StatePosition
-from penstock.state.errors import ForeignState, StateError
-from penstock.state.protocols import ShardIdentity
+from penstock.processors.declare import WriteMode
+from penstock.processors.keyed_state import Changes, encode_window_key
+from penstock.processors.shard import StatePosition
+from penstock.state import ShardIdentity, StateError
+from penstock.state.errors import ForeignState
 from penstock.state.remote import remote_states
 
 
@@ -43,7 +42,7 @@ def test_a_new_shard_is_empty(url: str, opened: StateOpener) -> None:
 @pytest.mark.parametrize("writing", [WriteMode.READ_MODIFY_WRITE, WriteMode.READ_MERGE_WRITE])
 def test_saved_values_are_there_after_reopening(url: str, opened: StateOpener, writing: WriteMode) -> None:
     """Values and positions persist; a removed slot is absent; positions of other categories are unchanged."""
-    processor = aggregator(ps.monoids.First())
+    processor = aggregator(ps.monoids.FirstArrived())
     state = opened(url, processor, writing)
     state.save({A: b"\xa11", B: b"\xa12", b"": b"\x00"})
     state.save({A: None, B: b"\xa13"})
@@ -117,7 +116,7 @@ def test_a_different_state_layout_is_refused_and_the_state_kept(url: str, opened
 
 @pytest.mark.parametrize("writing", [OVERWRITING, APPENDING])
 @pytest.mark.parametrize(
-    "monoid", [ps.monoids.Count(), ps.monoids.Sum(), ps.monoids.Max(), ps.monoids.Last()], ids=repr
+    "monoid", [ps.monoids.Count(), ps.monoids.Sum(), ps.monoids.Max(), ps.monoids.LastArrived()], ids=repr
 )
 def test_a_save_of_many_slots_is_atomic(
     url: str, opened: StateOpener, monoid: ps.monoids.Monoid[Any], writing: WriteMode

@@ -14,11 +14,11 @@ from pyarrow import fs
 
 import penstock as ps
 from penstock.backfill.outputs.parquet_sink import ParquetWriter
-from penstock.backfill.warehouse.columns import Columns
-from penstock.ops.dev_services.ports import free_port
-from penstock.processors.retry import Retry
-from penstock.state.errors import BadStoreAddress, FileStoreRefuses, FileStoreUnreachable
-from penstock.state.files.s3_files import S3Files
+from penstock.backfill.warehouse import RecordColumns
+from penstock.ops.shell import free_port
+from penstock.processors import CallRetry
+from penstock.state import BadStoreAddress, FileStoreRefuses, FileStoreUnreachable
+from penstock.state.files import S3Files
 
 LEAST = ps.Semantics.AT_LEAST_ONCE
 Wait = Callable[[Callable[[], bool]], None]
@@ -66,7 +66,7 @@ def batch(*rows: Any, first: int = 0) -> ps.sinks.SinkBatch:
 
 @pytest.mark.usefixtures("bucket")
 def test_objects_are_replaced_listed_and_deleted() -> None:
-    """As files of other stores; a missing folder is empty, and a missing object may be deleted."""
+    """The store works like other stores. A missing folder is empty, and a missing object may be deleted."""
     files = S3Files("s3://lake/deep/rows")
     assert files.list_folder("") == {}
     files.write("clicks/00000/a", [b"abc"])
@@ -82,8 +82,8 @@ def test_objects_are_replaced_listed_and_deleted() -> None:
 
 
 def test_rows_of_an_interrupted_checkpoint_are_replaced(bucket: fs.S3FileSystem) -> None:
-    """By the next worker, in a bucket as in a folder."""
-    declared = ps.sinks.ParquetFiles("s3://lake/rows", Total)
+    """The next worker replaces them in a bucket as in a folder."""
+    declared = ps.sinks.ParquetSink("s3://lake/rows", Total)
     for rows in ([Total("ann", 1)], [Total("bob", 2), Total("cid", 3)]):
         writer = declared.open()
         writer.claim("counter", 0)
@@ -100,15 +100,14 @@ def test_rows_of_an_interrupted_checkpoint_are_replaced(bucket: fs.S3FileSystem)
 @pytest.mark.usefixtures("bucket")
 def test_a_missing_bucket_is_refused_at_once() -> None:
     """Waiting would not help."""
-    writer = ps.sinks.ParquetFiles("s3://missing/rows", Total).open()
-    writer.claim("counter", 0)
+    writer = ps.sinks.ParquetSink("s3://missing/rows", Total).open()
     with pytest.raises(FileStoreRefuses, match="NO_SUCH_BUCKET"):
         S3Files("s3://missing/rows").write("a", [b"a"])
 
     with pytest.raises(
         ps.sinks.SinkRefused, match=r"Parquet files in s3://missing/rows cannot be written.*NO_SUCH_BUCKET"
     ):
-        writer.write(batch(Total("ann", 1)))
+        writer.claim("counter", 0)
 
 
 def test_a_server_that_does_not_answer_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +117,7 @@ def test_a_server_that_does_not_answer_is_waited_for(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
     with pytest.raises(FileStoreUnreachable, match=r"s3://lake/rows/a was not written"):
         S3Files("s3://lake/rows").write("a", [b"a"])
-    writer = ParquetWriter(S3Files("s3://lake/rows"), Columns(Total), "files", Retry(0.0))
+    writer = ParquetWriter(S3Files("s3://lake/rows"), RecordColumns(Total), "files", CallRetry(0.0))
     with pytest.raises(ps.sinks.SinkUnreachable, match="nothing is lost"):
         writer.claim("counter", 0)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from datetime import date, datetime, timezone
+from dataclasses import replace
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
 from io import BytesIO
@@ -26,13 +28,13 @@ from support.subjects import EXACT, MEMORY, Subject
 
 import penstock as ps
 from penstock.backfill.outputs.parquet_sink import ParquetWriter
-from penstock.backfill.warehouse.columns import Columns
-from penstock.state.files.file_store import FileStore
+from penstock.backfill.warehouse import RecordColumns
+from penstock.processors.declare import write_accepted
+from penstock.state.files import FileStore
+from penstock.state.remote import StoreRetry
 from penstock.state.remote.addresses import address_of
-from penstock.state.remote.retry import StoreRetry
-from penstock.state.sinks.memory_table import MemoryRows
-from penstock.state.sinks.owned_rows import OwnedRows
-from penstock.state.sinks.postgres_rows import PostgresRows
+from penstock.state.sinks import MemoryRows, OwnedRows, postgres_rows
+from penstock.state.sinks.postgres_rows import PostgresRowStore
 
 
 class Total(ps.Record, frozen=True):
@@ -87,7 +89,7 @@ class Table:
     def __init__(self, server: Postgres, record: type[ps.Record] = Total, key: str | None = "user") -> None:
         self.server = server
         self.name = next(_NAMES)
-        self.declared = ps.sinks.PostgresTable(self.name, record, key=key, at=server.url)
+        self.declared = ps.sinks.PostgresSink(self.name, record, key=key, at=server.url)
         with closing(self.declared.open()) as writer, pytest.raises(ps.sinks.SinkRefused) as refused:
             writer.claim("counter", 0)
         self.statement = str(refused.value).partition("\n")[2]
@@ -141,7 +143,7 @@ def test_a_former_owner_writes_nothing(two_writers: tuple[OwnedRows, OwnedRows])
 def test_the_printed_statement_creates_a_table_that_fits_each_type(postgres: Postgres) -> None:
     """Each type of field has a column, and arrives unchanged."""
     table = Table(postgres, Everything, "number")
-    moment = datetime(2016, 6, 26, 12, tzinfo=timezone.utc)
+    moment = datetime(2016, 6, 26, 12, tzinfo=UTC)
     row = Everything(
         2**63 - 1, 1_385_000_000_123, 0.1, 'a\t"ü\\', True, b"\0\xff", moment, date(2016, 6, 26), Decimal("0.10"), UUID(int=7), Color.RED, ["x"], Total("ann", 1)
     )  # fmt: skip
@@ -150,7 +152,7 @@ def test_the_printed_statement_creates_a_table_that_fits_each_type(postgres: Pos
         writer.write(batch(row))
         writer.write(batch(row))
 
-    at = datetime.fromtimestamp(1_385_000_000, timezone.utc).replace(microsecond=123_000)
+    at = datetime.fromtimestamp(1_385_000_000, UTC).replace(microsecond=123_000)
     values = (
         2**63 - 1,
         at,
@@ -211,7 +213,7 @@ def keyed(kind: type) -> type[ps.Record]:
     ],
 )
 def test_a_tombstone_deletes_the_row_of_any_key(postgres: Postgres, kind: type, key: Any, text: str) -> None:
-    """In the same batch, and in a later one."""
+    """It may be in the same batch, or in a later one."""
     record = keyed(kind)
     table = Table(postgres, record, "key")
     with closing(table.declared.open()) as writer:
@@ -231,7 +233,7 @@ def test_a_write_whose_answer_is_lost_counts_once(postgres: Postgres) -> None:
     table = Table(postgres, key=None)
     with closing(Proxy(postgres.target)) as proxy:
         address = address_of(postgres.url.replace(str(postgres.target[1]), str(proxy.port)))
-        with closing(OwnedRows(PostgresRows(table.declared, address), "it", StoreRetry())) as writer:
+        with closing(OwnedRows(PostgresRowStore(table.declared, address), "it", StoreRetry())) as writer:
             writer.claim("counter", 0)
             proxy.lose_answer(b"COMMIT\0")
             writer.write(batch(Total("ann", 1)))
@@ -246,7 +248,7 @@ def test_an_unreachable_server_is_reported_after_retries(postgres: Postgres) -> 
     table = Table(postgres, key=None)
     with closing(Proxy(postgres.target)) as proxy:
         address = address_of(postgres.url.replace(str(postgres.target[1]), str(proxy.port)))
-        with closing(OwnedRows(PostgresRows(table.declared, address), "it", StoreRetry(0.3))) as writer:
+        with closing(OwnedRows(PostgresRowStore(table.declared, address), "it", StoreRetry(0.3))) as writer:
             writer.claim("counter", 0)
             proxy.refuse()
             with pytest.raises(ps.sinks.SinkUnreachable, match=r"retried"):
@@ -258,6 +260,32 @@ def test_an_unreachable_server_is_reported_after_retries(postgres: Postgres) -> 
             writer.write(batch(Total("ann", 1)))
 
     assert table.rows() == [("ann", 1)]
+
+
+def test_a_server_that_hangs_is_an_outage(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its kernel answers, so only a time limit shows it; a batch may take longer as long as it makes progress."""
+    monkeypatch.setattr(postgres_rows, "ANSWER_LIMIT_S", 1.0)
+    monkeypatch.setattr(postgres_rows, "PART_ROWS", 2)
+    table = Table(postgres, key=None)
+    with postgres.session() as session:
+        session.execute(
+            f"CREATE FUNCTION {table.name}_slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.2); RETURN NEW; END'; "
+            f"CREATE TRIGGER slow BEFORE INSERT ON {table.name} FOR EACH ROW EXECUTE FUNCTION {table.name}_slow()".encode()
+        )
+    with closing(Proxy(postgres.target)) as proxy:
+        address = address_of(postgres.url.replace(str(postgres.target[1]), str(proxy.port)))
+        with closing(OwnedRows(PostgresRowStore(table.declared, address), "it", StoreRetry(0.1))) as writer:
+            writer.claim("counter", 0)
+            writer.write(batch(*(Total("ann", number) for number in range(10))))
+            proxy.fall_silent()
+            with pytest.raises(ps.sinks.SinkUnreachable, match=r"did not answer within 1 s|timeout expired"):
+                writer.write(batch(Total("ann", 10)))
+            proxy.cut()
+            proxy.resume()
+            writer.claim("counter", 0)
+            writer.write(batch(Total("ann", 11)))
+
+    assert [clicks for _, clicks in table.rows() if clicks != 10] == sorted([*range(10), 11], key=repr)
 
 
 UNFIT: Mapping[str, tuple[str, str]] = {
@@ -280,7 +308,7 @@ def test_an_unfit_table_is_refused_with_a_statement(postgres: Postgres, case: st
     with postgres.session() as session:
         session.execute(create.format(name).encode())
     with (
-        closing(ps.sinks.PostgresTable(name, Total, key="user", at=postgres.url).open()) as writer,
+        closing(ps.sinks.PostgresSink(name, Total, key="user", at=postgres.url).open()) as writer,
         pytest.raises(ps.sinks.SinkRefused, match=reason) as refused,
     ):
         writer.claim("counter", 0)
@@ -296,7 +324,7 @@ def test_other_columns_keep_their_defaults_and_values(postgres: Postgres) -> Non
     name = next(_NAMES)
     with postgres.session() as session:
         session.execute(f'CREATE TABLE {name} (id bigserial, note text, clicks numeric, "user" text UNIQUE)'.encode())
-        with closing(ps.sinks.PostgresTable(f"public.{name}", Total, key="user", at=postgres.url).open()) as writer:
+        with closing(ps.sinks.PostgresSink(f"public.{name}", Total, key="user", at=postgres.url).open()) as writer:
             writer.claim("counter", 0)
             writer.write(batch(Total("ann", 1)))
             session.execute(f"UPDATE {name} SET note = 'kept'".encode())
@@ -305,20 +333,65 @@ def test_other_columns_keep_their_defaults_and_values(postgres: Postgres) -> Non
         assert session.execute(f"SELECT * FROM {name}".encode()).fetchall() == [(1, "kept", Decimal(2), "ann")]
 
 
-def test_a_row_that_the_table_refuses_writes_nothing(postgres: Postgres) -> None:
-    """The error names the table's reason; the position stays before the batch."""
-    table = Table(postgres)
+def checked(postgres: Postgres, key: str | None = "user") -> Table:
+    """Return a table whose clicks must not be negative."""
+    table = Table(postgres, key=key)
     with postgres.session() as session:
         session.execute(f"ALTER TABLE {table.name} ADD CHECK (clicks >= 0)".encode())
-    with closing(table.declared.open()) as writer:
+    return table
+
+
+BAD = (Total("bob", -1), Total("a\0b", 1), Total("\ud800", 1))
+
+
+def test_a_refused_row_can_stop_the_worker_and_writes_nothing(postgres: Postgres) -> None:
+    """The error names the table's reason, the place and the row; the position stays before the batch."""
+    table = checked(postgres)
+    stopping = replace(table.declared, on_refused=ps.ErrorPolicy.STOP)
+    with closing(stopping.open()) as writer:
         writer.claim("counter", 0)
         writer.write(batch(Total("ann", 1), position="good"))
-        for bad in (Total("bob", -1), Total("a\0b", 1), Total("\ud800", 1)):
-            with pytest.raises(ps.sinks.SinkRefused, match=r"refuses a row: .*(check constraint|NUL|surrogates)"):
+        for bad in BAD:
+            place = r"refuses a row of the events from clicks/0 at offset 0 on: .*(check constraint|NUL|surrogates)"
+            with pytest.raises(ps.sinks.SinkRefused, match=f"{place}.*The row is {re.escape(ascii(bad))}"):
                 writer.write(batch(Total("ann", 2), bad, position="bad"))
 
             assert writer.claim("counter", 0) == "good"
     assert table.rows() == [("ann", 1)]
+
+
+@pytest.mark.parametrize("key", [None, "user"])
+def test_refused_rows_are_left_out_and_the_others_are_written_once(postgres: Postgres, key: str | None) -> None:
+    """They are known before anything is written, and the last row of a key is the last one that the table accepts."""
+    table = checked(postgres, key)
+    good = [Total(f"u{number % 7}", number) for number in range(20)]
+    rows = [*good[:9], BAD[0], *good[9:15], BAD[1], BAD[2], *good[15:], Total("u3", -3)]
+    before: list[tuple[list[tuple[Any, ...]], list[str]]] = []
+    with closing(table.declared.open()) as writer:
+        writer.claim("counter", 0)
+        write_accepted(
+            writer,
+            batch(*rows),
+            lambda _, found: before.append((table.rows(), [repr(refused.row) for refused in found])),
+        )
+
+        assert [(rows, sorted(refused)) for rows, refused in before] == [
+            ([], sorted(map(repr, [*BAD, Total("u3", -3)])))
+        ]
+        assert writer.claim("counter", 0) == "p"
+    kept = good if key is None else {row.user: row for row in good}.values()
+    assert table.rows() == sorted(((row.user, row.clicks) for row in kept), key=repr)
+
+
+def test_a_table_that_refuses_most_rows_stops_the_worker(postgres: Postgres) -> None:
+    """The table or the record type must be wrong then, and dead letters of all rows would be useless."""
+    table = checked(postgres, None)
+    with closing(table.declared.open()) as writer:
+        writer.claim("counter", 0)
+        with pytest.raises(ps.sinks.SinkRefused, match=r"check constraint.*refuses 100 rows or more"):
+            writer.write(batch(*(Total("ann", -number) for number in range(1, 300))))
+
+    assert table.rows() == []
 
 
 @pytest.mark.parametrize(
@@ -331,7 +404,7 @@ def test_a_row_that_the_table_refuses_writes_nothing(postgres: Postgres) -> None
 def test_a_missing_or_foreign_address_is_refused(at: str, reason: str) -> None:
     """The message shows no password."""
     with pytest.raises(ps.sinks.SinkRefused, match=reason):
-        ps.sinks.PostgresTable("totals", Total, at=at).open()
+        ps.sinks.PostgresSink("totals", Total, at=at).open()
 
 
 def _moments(subject: Subject) -> Sequence[str]:
@@ -358,7 +431,7 @@ def test_rows_in_postgresql_equal_the_truth_after_a_death_before_each_sort_of_op
             record = trial.processor.sinks()[0].record
             table = Table(postgres, record, None)  # type: ignore[arg-type]
             name = trial.processor.sinks()[0].name
-            rows = PostgresRows(table.declared, address_of(postgres.url))
+            rows = PostgresRowStore(table.declared, address_of(postgres.url))
             with closing(rows):
                 monkeypatch.setitem(trial.driver._rows, name, rows)
                 trial.run()
@@ -379,7 +452,7 @@ def _plain(values: Sequence[Any]) -> list[Any]:
 
 def test_parquet_files_replace_those_of_an_interrupted_checkpoint(store: FileStore) -> None:
     """In each file store, the successor's file is there, and the one of the interrupted checkpoint is not."""
-    columns = Columns(Total)
+    columns = RecordColumns(Total)
     for total in (Total("ann", 1), Total("bob", 2)):
         writer = ParquetWriter(store, columns, "files")
         writer.claim("counter", 0)

@@ -6,15 +6,15 @@ import msgspec
 import pytest
 from support.backups import ME, backups_at
 
-from penstock.ops.snapshots.snapshot import FORMAT, Snapshot, SnapshotError, SnapshotStore, new_id
-from penstock.state.backups.manifest import BackupId
-from penstock.state.files.file_store import FileStore
+from penstock.ops.change.snapshots.snapshot import FORMAT, Snapshot, SnapshotError, SnapshotStore, new_id
+from penstock.state.backups import BackupId
+from penstock.state.files import FileStore
 
 OLD = "20200101T000000-000"
 
 
 def test_only_leftovers_are_unpinned(store: FileStore) -> None:
-    """Neither those of snapshots that exist, of any app, nor those that may be in progress."""
+    """Pins of existing snapshots of any app, and of snapshots that may be in progress, remain."""
     snapshots, now = SnapshotStore(store), new_id()
     kept = Snapshot(FORMAT, "shop", f"{OLD}1", 0, 0.0, 0.0, {}, {})
     snapshots.write(kept)
@@ -45,7 +45,7 @@ def test_a_damaged_snapshot_is_reported_and_deleted(store: FileStore) -> None:
 
 
 def test_a_missing_snapshot_is_an_error_that_names_others(store: FileStore) -> None:
-    """A wrong id, a wrong app or a wrong store. An id is no path."""
+    """The id, the app or the store may be wrong. An id is not a path."""
     snapshots = SnapshotStore(store)
     with pytest.raises(SnapshotError, match="no snapshots at all: correct --backup"):
         snapshots.read("shop", f"{OLD}1")

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from psycopg.types.json import Jsonb
 from support.databases import Postgres
-from support.sql_expressions import COLUMNS, EXPRESSIONS, FORMATTED, ROWS, Columns
+from support.sql_expressions import COLUMNS, EXPRESSIONS, EXTREMES, FORMATTED, ROWS, Columns
 from support.sql_suite import Fact, cases
 
+from penstock.processors.sql import SqlText, SqlType
 from penstock.processors.sql.cursor import parsed_sql, statements_of
-from penstock.processors.sql.errors import SqlDataError, SqlText
-from penstock.processors.sql.expressions import Program
-from penstock.processors.sql.types import SqlType
+from penstock.processors.sql.errors import SqlDataError
+from penstock.processors.sql.expressions import StatementProgram
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def of_postgres(session: psycopg.Connection, expression: str, row: dict[str, Any
 
 def of_penstock(expression: str, row: dict[str, Any]) -> Any:
     """Return the value of an expression, or the error that it raises."""
-    program = Program(SqlText("test.sql", expression), Columns())
+    program = StatementProgram(SqlText("test.sql", expression), Columns())
     [cursor] = statements_of(program.text)
     compiled = program.compile(parsed_sql(program.text, cursor.tokens, 0))
     try:
@@ -99,6 +99,93 @@ def test_formatted_values_are_those_of_postgres(
 ) -> None:
     """Texts of times and numbers are the same in every supported format."""
     assert of_penstock(expression, row) == of_postgres(session, expression, row)
+
+
+TEXTS = {
+    "date": [
+        "2024-01-05",
+        "20240105",
+        "2024-01-05 10:20",
+        "2024-01-05 23:59:59.9999995",
+        " 2024-01-05 ",
+        "2024-02-30",
+        "2024-W01-1",
+        "2024-01",
+        "\u0662\u0660\u0662\u0664-01-05",
+        "12024-01-05",
+    ],
+    "timestamp with time zone": [
+        "2024-01-05T10:20:30Z",
+        "2024-01-05 10:20:30+02:30:15",
+        "20240105T102030-0230",
+        "2024-01-05  10:20 +02",
+        "2024-01-05t10:20z",
+        "2024-01-05 10:20:30.",
+        "2024-01-05 10:20:30.12345",
+        "2024-01-05 10:20:30.99999951",
+        "2024-01-05T10",
+        "2024-01-05 10:20:30,5",
+        "2024-01-05 10:20:30+20",
+        "2024-01-05 25:00",
+        "2024-01-05 1\u0660:20",
+    ],
+    "uuid": [
+        "550e8400-e29b-41d4-a716-446655440000",
+        "{550E8400E29B41D4A716446655440000}",
+        "550e-8400e29b-41d4a716446655440000",
+        "{550e8400-e29b-41d4-a716-446655440000",
+        "urn:uuid:550e8400-e29b-41d4-a716-446655440000",
+        "5-50e8400e29b41d4a716446655440000",
+        " 550e8400-e29b-41d4-a716-446655440000",
+        "550e8400-e29b-41d4-a716-44665544000\uff10",
+    ],
+    "bigint": [" +5\n", "\uff11\uff12", "\u00a05", "5.0", "1e5", ""],
+    "double precision": [" -.5e-3 ", "1\uff12.5", "1e400", "+Infinity", "1e", "1.5d", ""],
+    "numeric": ["1.", " +.5e-3", "\uff11\uff12.5", "1.5 5", ""],
+    "boolean": [" TRUE ", "tru", "of", "o", "\u3000true", "\uff54"],
+}
+"""Texts that Python's own conversions accept, or PostgreSQL's, by type."""
+
+
+@pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, texts in TEXTS.items() for text in texts])
+def test_a_text_has_a_value_of_a_type_where_it_has_one_in_postgres(
+    session: psycopg.Connection, kind: str, text: str
+) -> None:
+    """Python's own conversions accept more: digits of all alphabets, weeks of the year, and any braces around an id."""
+    row = {**dict.fromkeys(COLUMNS), "b": 0, "y": 0.0, "g": True, "t": text}
+    ours, theirs = of_penstock(f"t::{kind}", row), of_postgres(session, f"t::{kind}", row)
+
+    assert (isinstance(ours, Exception) and isinstance(theirs, Exception)) or alike(ours, theirs), (ours, theirs)
+
+
+@pytest.mark.parametrize("value", [0.1 + 0.2, 100 / 3, 123456789.123456789, 1.7976931348623157e308, -2.5e-300, 1e22])
+def test_a_double_has_the_digits_of_postgres_as_a_numeric(session: psycopg.Connection, value: float) -> None:
+    """15 digits are certain: sums of prices that were doubles are those of PostgreSQL."""
+    row = {**dict.fromkeys(COLUMNS), "b": 0, "y": value, "g": True, "t": ""}
+
+    assert of_penstock("y::numeric", row) == of_postgres(session, "y::numeric", row)
+
+
+@pytest.mark.parametrize("replacement", ["\\0", "\\1", "\\&", "\\\\", "\\2", "\\x"])
+def test_a_replacement_has_the_groups_of_postgres(session: psycopg.Connection, replacement: str) -> None:
+    """Groups are numbered from 1."""
+    row = {**dict.fromkeys(COLUMNS), "b": 0, "y": 0.0, "g": True, "t": "abc"}
+    expression = f"regexp_replace(t, '(b)', '[{replacement}]')"
+
+    assert of_penstock(expression, row) == of_postgres(session, expression, row)
+
+
+@pytest.mark.parametrize(("expression", "expected"), EXTREMES.items())
+def test_doubles_under_and_overflow_where_penstock_expects_it(
+    session: psycopg.Connection, expression: str, expected: float | str
+) -> None:
+    """The unit tests expect the same of Penstock."""
+    found = of_postgres(session, expression, {**dict.fromkeys(COLUMNS), "b": 0, "y": 0.0, "g": True, "t": ""})
+
+    if isinstance(expected, str):
+        assert expected.replace("'", '"') in str(found)
+    else:
+        assert found == pytest.approx(expected)
 
 
 FACTS = [fact for case in cases() for fact in case.facts]

@@ -14,15 +14,12 @@ from pathlib import Path
 import pytest
 from support.backups import ME, WaitUntil, WatchedFileStore, back_up, backups_at, path_of, table_of, tables_of
 
-from penstock.ops.worker.backups import WorkerBackups
-from penstock.processors.shard.position import StatePosition
-from penstock.state.backups.restore import restore_shard
-from penstock.state.backups.standby import StandbyCopies
-from penstock.state.backups.verification import verify
-from penstock.state.backups.writer import BackupWriter, claim
-from penstock.state.errors import FileStoreUnreachable
-from penstock.state.local.folder import RocksStateFolder, shard_folder
-from penstock.state.local.rocksdb import RocksShardState
+from penstock.ops.kernel.shards.backups import WorkerBackups
+from penstock.processors.shard import StatePosition
+from penstock.state import FileStoreUnreachable
+from penstock.state.backups import StandbyCopies, claim, restore_shard, verify
+from penstock.state.backups.writer import BackupWriter
+from penstock.state.local import RocksShardState, RocksStateFolder, shard_folder
 
 SOON = timedelta(milliseconds=20)
 
@@ -83,7 +80,7 @@ def test_a_standby_takes_over_although_the_backup_store_is_down(
     tmp_path: Path,
     wait_until: WaitUntil,
 ) -> None:
-    """Its copy is whole, whatever the size of the state."""
+    """Its copy is complete, for a state of any size."""
     state.save({b"large %d" % number: os.urandom(100_000) for number in range(40)})
     back_up(owner, state, tmp_path, 1)
     standby = backups.standby
@@ -96,7 +93,7 @@ def test_a_standby_takes_over_although_the_backup_store_is_down(
 def test_an_update_reads_only_new_files(
     copies: StandbyCopies, owner: BackupWriter, watched: WatchedFileStore, state: RocksShardState, tmp_path: Path
 ) -> None:
-    """It reads none if there is no newer backup."""
+    """Without a newer backup, it reads no file."""
     first = back_up(owner, state, tmp_path, 1)
     assert copies.update(ME, nothing)
     second = back_up(owner, state, tmp_path, 2)
@@ -118,7 +115,7 @@ def test_a_takeover_uses_the_newest_backup(
     tmp_path: Path,
     wait_until: WaitUntil,
 ) -> None:
-    """A copy that is older is completed first."""
+    """An older copy is completed first."""
     back_up(owner, state, tmp_path, 1)
     standby = backups.standby
     assert standby is not None
@@ -185,7 +182,7 @@ def test_an_incomplete_copy_is_not_used(
 def test_a_taken_state_leaves_its_copy_unchanged(
     copies: StandbyCopies, owner: BackupWriter, state: RocksShardState, tmp_path: Path
 ) -> None:
-    """Both share table files. Writing and compaction of the database change none of them."""
+    """Both share table files, which the database never changes when it writes or compacts."""
     back_up(owner, state, tmp_path, 1)
     copies.update(ME, nothing)
     assert copied(copies, tmp_path) == StatePosition({"flights": 1})

@@ -12,13 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.processors.keyed_state.changes import Changes
-from penstock.processors.shard.overlay import Overlay
-from penstock.processors.shard.position import StatePosition
-from penstock.state.errors import ForeignState, StateError, StateUnwritable
-from penstock.state.local.folder import RocksStateFolder, shard_folder
-from penstock.state.local.rocksdb import opened_read_only
-from penstock.state.protocols import Delta, LocalState, MemoryStateFolder, ShardIdentity, StateFolder
+from penstock.processors.keyed_state import Changes
+from penstock.processors.shard import Overlay, StatePosition
+from penstock.state import Delta, LocalState, MemoryStateFolder, ShardIdentity, StateError, StateFolder, StateUnwritable
+from penstock.state.errors import ForeignState
+from penstock.state.local import RocksStateFolder, opened_read_only, shard_folder
 
 ME = ShardIdentity("scorer", 3, "float by route")
 SAVES = st.lists(st.dictionaries(st.binary(max_size=4), st.none() | st.binary(max_size=8), max_size=6), max_size=8)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import penstock as ps
-from penstock.backfill.warehouse.columns import Columns
+from penstock.backfill.warehouse import RecordColumns
 from penstock.errors import DeclarationError
-from penstock.processors.declare.record_check import InvalidRecord
-from penstock.transport.codecs.by_category import Codecs
+from penstock.processors.declare import InvalidRecord
+from penstock.transport import MessageCopy
+from penstock.transport.codecs import Codecs
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import MessageCopy
 
 TEXT = some.text(some.characters(exclude_categories=["Cs"]), max_size=5)
 INT64 = some.integers(-(2**63), 2**63 - 1)
@@ -55,7 +55,7 @@ class Closed(ps.Record, frozen=True, tag_field="event", tag="closed", rename="ca
     placed_at: datetime
 
 
-TIMES = some.integers(0, 2**52).map(lambda us: datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=us))
+TIMES = some.integers(0, 2**52).map(lambda us: datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us))
 RECORDS = some.lists(
     some.builds(
         Placed,
@@ -79,7 +79,7 @@ def category(codec: Any) -> ps.Category[Any]:
 @pytest.mark.parametrize("codec", ["json", ps.codecs.Json(other_types="skip"), ps.codecs.MessagePack()], ids=str)
 @given(records=RECORDS)
 def test_records_are_read_as_they_were_written(codec: Any, records: list[Any]) -> None:
-    """Each as the type that it was."""
+    """Each has its original type."""
     opened = Codecs(MemoryBus()).of(category(codec))
     decoded = opened.decode(list(map(MessageCopy, opened.encode(records))))
 
@@ -91,8 +91,8 @@ def test_records_are_read_as_they_were_written(codec: Any, records: list[Any]) -
 @settings(deadline=None)
 @given(records=RECORDS)
 def test_columns_return_the_records(records: list[Any]) -> None:
-    """In their order, whatever the order of the types."""
-    columns = Columns(UNION)
+    """The records keep their order, for any order of the types."""
+    columns = RecordColumns(UNION)
     batch = pa.RecordBatch.from_arrays(columns.arrays(records), schema=columns.schema)
 
     assert columns.records(batch) == records
@@ -102,7 +102,7 @@ def test_columns_return_the_records(records: list[Any]) -> None:
 
 def test_columns_are_the_tag_and_the_fields_of_all_types() -> None:
     """A field that some types lack may be null."""
-    schema = Columns(UNION).schema
+    schema = RecordColumns(UNION).schema
 
     assert schema.names == ["event", "orderId", "placedAt", "lines", "note", "cents"]
     assert {field.name for field in schema if not field.nullable} == {"event", "orderId", "placedAt"}
@@ -110,12 +110,12 @@ def test_columns_are_the_tag_and_the_fields_of_all_types() -> None:
 
 def test_an_archived_tag_without_a_type_is_refused() -> None:
     """An event is never read as another type."""
-    columns = Columns(UNION)
-    [at] = [Closed("o", datetime(2024, 1, 1, tzinfo=timezone.utc))]
+    columns = RecordColumns(UNION)
+    [at] = [Closed("o", datetime(2024, 1, 1, tzinfo=UTC))]
     batch = pa.RecordBatch.from_arrays(columns.arrays([at]), schema=columns.schema)
 
     with pytest.raises(DeclarationError, match=r"the tag 'closed' in 'event'.*'placed', 'paid'"):
-        Columns(Placed | Paid).records(batch)
+        RecordColumns(Placed | Paid).records(batch)
 
 
 class Reserved(ps.Record, frozen=True, tag_field="ds", tag="reserved"):
@@ -133,13 +133,13 @@ class ReservedToo(ps.Record, frozen=True, tag_field="ds", tag="too"):
 def test_a_tag_field_with_the_name_of_a_column_is_refused() -> None:
     """The archive cannot store it."""
     with pytest.raises(DeclarationError, match=r"The tag field 'ds' of Reserved . ReservedToo"):
-        Columns(Reserved | ReservedToo)
+        RecordColumns(Reserved | ReservedToo)
 
 
-@pytest.mark.parametrize("wrong", [Line("a", Decimal(1)), Paid("o", datetime.now(timezone.utc), 2**63)])
+@pytest.mark.parametrize("wrong", [Line("a", Decimal(1)), Paid("o", datetime.now(UTC), 2**63)])
 def test_a_record_that_does_not_fit_is_refused(wrong: Any) -> None:
-    """Neither another type nor a value beyond its type is written."""
+    """A record of another type or with a value beyond its type is not written."""
     opened = Codecs(MemoryBus()).of(category("json"))
 
     with pytest.raises(InvalidRecord):
-        opened.encode([Closed("o", datetime(2024, 1, 1, tzinfo=timezone.utc)), wrong])
+        opened.encode([Closed("o", datetime(2024, 1, 1, tzinfo=UTC)), wrong])

@@ -15,20 +15,25 @@ from support.proxy import Proxy
 from support.warehouses import MemoryWarehouse
 
 import penstock as ps
-from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.archive.status import archive_status
-from penstock.backfill.warehouse.columns import Columns
-from penstock.backfill.warehouse.layout import Days, EventFile, OtherFile, StoredFile
-from penstock.backfill.warehouse.listing import Listing
-from penstock.backfill.warehouse.schema_evolution import content_of, table_of
-from penstock.backfill.warehouse.stored import StoredCategory
-from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
-from penstock.state.errors import FileStoreUnreachable
-from penstock.state.files.file_store import FileStore
+from penstock.backfill.archive import Archiver, archive_status
+from penstock.backfill.warehouse import (
+    ArchivedFile,
+    Days,
+    EventFile,
+    Listing,
+    RecordColumns,
+    StoredCategory,
+    Warehouse,
+    content_of,
+    open_warehouse,
+    table_of,
+)
+from penstock.backfill.warehouse.layout import OtherFile
+from penstock.state import FileStoreUnreachable
+from penstock.state.files import FileStore
 from penstock.state.files.wrappers import WrappedFileStore
-from penstock.transport.category_spec import CategorySpec
+from penstock.transport import Bucket, CategorySpec, Outgoing
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket, Outgoing
 
 T = TypeVar("T")
 
@@ -52,13 +57,13 @@ class Reading(ps.Record, frozen=True):
 def test_events_are_read_from_files_with_any_name(warehouse: Warehouse) -> None:
     """The warehouse reads the archiver's files except superseded ones, and a batch run's files."""
     days = Days.of("1970-01-01", "1970-01-02")
-    schema = pa.schema([*Columns(Reading).schema, ("_key", pa.string())])
+    schema = pa.schema([*RecordColumns(Reading).schema, ("_key", pa.string())])
     files: dict[EventFile, list[int]] = {
-        StoredFile("read", "1970-01-01", 0, 0): [1],
-        StoredFile("read", "1970-01-01", 0, 5): [2],
-        StoredFile("read", "1970-01-01", 0, 0, 5): [1, 2],
-        StoredFile("read", "1970-01-01", 0, 10, epoch=2): [5, 6],
-        StoredFile("read", "1970-01-01", 0, 10, epoch=1): [5],
+        ArchivedFile("read", "1970-01-01", 0, 0): [1],
+        ArchivedFile("read", "1970-01-01", 0, 5): [2],
+        ArchivedFile("read", "1970-01-01", 0, 0, 5): [1, 2],
+        ArchivedFile("read", "1970-01-01", 0, 10, epoch=2): [5, 6],
+        ArchivedFile("read", "1970-01-01", 0, 10, epoch=1): [5],
         OtherFile("read", "1970-01-02", "part-0.parquet"): [3],
         OtherFile("read", "1970-01-03", "part-0.parquet"): [4],
     }

@@ -10,12 +10,21 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from support.kafka_proxy import KafkaProxy, proxied_kafka
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # the package has no types
 
-from penstock.ops.dev_services import LocalServices
-from penstock.ops.dev_services.lock import exclusive
+from penstock.ops.shell import exclusive
+from penstock.ops.start.dev_services.services import LocalServices
 
-SHARING = ("test_hdfs_outage.py", "test_end_of_transactions.py", "test_broker_outage.py", "test_three_brokers.py")
+SHARING = (
+    "test_hdfs_outage.py",
+    "test_end_of_transactions.py",
+    "test_broker_outage.py",
+    "test_large_transactions.py",
+    "test_replaced_clients.py",
+    "test_resting_workers.py",
+    "test_three_brokers.py",
+)
 """Files whose tests share an HDFS, a broker behind a proxy, or three brokers."""
 
 
@@ -48,6 +57,20 @@ def broker(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator
         (users / worker_id).unlink()
         if not any(users.iterdir()):
             services.down(["kafka"], lambda _: None)
+
+
+@pytest.fixture(scope="module")
+def through_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, KafkaProxy]]:
+    """A broker behind a proxy, for all tests of a file: its address and the proxy."""
+    with pytest.MonkeyPatch.context() as patch, proxied_kafka(tmp_path_factory.mktemp("proxied"), patch) as running:
+        yield running
+
+
+@pytest.fixture
+def proxy(through_proxy: tuple[str, KafkaProxy]) -> Iterator[KafkaProxy]:
+    """The proxy, which passes everything on again after the test."""
+    yield through_proxy[1]
+    through_proxy[1].let_through()
 
 
 @pytest.fixture(scope="session")

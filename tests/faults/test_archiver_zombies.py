@@ -15,14 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 from support.archivers import Reading, readings_of, start
 
-from penstock.backfill.archive.archived_ends import archived_ends
-from penstock.backfill.archive.consumer_group import group_of
-from penstock.backfill.warehouse.layout import DAY_MS, Note, Stored, StoredFile
-from penstock.backfill.warehouse.listing import Listing
-from penstock.backfill.warehouse.warehouse import open_warehouse
-from penstock.transport.category_spec import CategorySpec
+from penstock.backfill.archive import archived_ends, group_of
+from penstock.backfill.warehouse import DAY_MS, ArchivedFile, Listing, Note, open_warehouse
+from penstock.backfill.warehouse.layout import Stored
+from penstock.transport import CategorySpec, Outgoing
 from penstock.transport.kafka import KafkaBus
-from penstock.transport.messages import Outgoing
 
 
 @pytest.fixture
@@ -36,7 +33,7 @@ def processes() -> Iterator[list[ForkServerProcess]]:
             process.join(30)
 
 
-@pytest.mark.parametrize("before", [StoredFile, Note])
+@pytest.mark.parametrize("before", [ArchivedFile, Note])
 def test_a_paused_archiver_changes_nothing_of_its_successors(
     before: type[Stored],
     kafka: str,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.browser import Browser
 from support.cli import Cli
 from support.exactness import expect_totals_count_each_reading_once
 from support.kafka_proxy import (
@@ -19,16 +22,14 @@ from support.kafka_proxy import (
     METADATA,
     OFFSET_FETCH,
     KafkaProxy,
-    proxied_kafka,
 )
 from support.meters import readings
 from support.subjects import EXACT, PAIRS, Subject, events
 from support.trials import create_job, expect_guarantees
 from support.victims import SHORT_TIMEOUTS, Job, exit_code_of
 
-from penstock.ops.worker.preflight import prepare
-from penstock.transport.bus import Catalog
-from penstock.transport.errors import BusUnreachable
+from penstock.ops.kernel import prepare
+from penstock.transport import BusUnreachable, Catalog
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 from penstock.transport.kafka.catalog import DECISION_LIMIT_S
 
@@ -40,21 +41,6 @@ OUTAGE_S = 12.0
 DONE_LIMIT_S = 120.0
 
 Wait = Callable[..., None]
-
-
-@pytest.fixture(scope="module")
-def through_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, KafkaProxy]]:
-    """A broker behind a proxy, for all tests of this file."""
-    with pytest.MonkeyPatch.context() as patch, proxied_kafka(tmp_path_factory.mktemp("proxied"), patch) as running:
-        yield running
-
-
-@pytest.fixture
-def away(through_proxy: tuple[str, KafkaProxy]) -> Iterator[KafkaProxy]:
-    """Makes the broker unreachable during the block."""
-    proxy = through_proxy[1]
-    yield proxy
-    proxy.let_through()
 
 
 @pytest.fixture
@@ -71,7 +57,7 @@ def committed(bus: KafkaBus, job: Job) -> int:
 
 
 def test_workers_of_every_row_outlast_a_long_outage(
-    through_proxy: tuple[str, KafkaProxy], away: KafkaProxy, tmp_path: Path, prefix: str, wait_until: Wait
+    through_proxy: tuple[str, KafkaProxy], proxy: KafkaProxy, tmp_path: Path, prefix: str, wait_until: Wait
 ) -> None:
     """Their sessions, transactions and messages time out: no worker ends, and each row's guarantee holds."""
     bus = KafkaBus(KafkaSettings(through_proxy[0]))
@@ -85,9 +71,9 @@ def test_workers_of_every_row_outlast_a_long_outage(
     workers = [job.start() for job in jobs]
     try:
         wait_until(lambda: all(committed(bus, job) for job in jobs), DONE_LIMIT_S)
-        away.cut_off()
+        proxy.cut_off()
         time.sleep(OUTAGE_S)
-        away.let_through()
+        proxy.let_through()
         wait_until(lambda: all(committed(bus, job) >= len(EVENTS) for job in jobs), DONE_LIMIT_S)
         assert [worker.exitcode for worker in workers] == [None] * len(workers)
         for worker in workers:
@@ -101,13 +87,13 @@ def test_workers_of_every_row_outlast_a_long_outage(
 
 
 def test_a_worker_that_starts_during_an_outage_waits(
-    through_proxy: tuple[str, KafkaProxy], away: KafkaProxy, outer: Cli, app: Path, prefix: str
+    through_proxy: tuple[str, KafkaProxy], proxy: KafkaProxy, outer: Cli, app: Path, prefix: str
 ) -> None:
     """It logs that it waits, and continues when the broker is back; with `--fail-fast` it ends."""
     outer.ok("category", "create", str(app))
     outer.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(300))
     outer.ok("run", f"{app}:Large", "--until-end")
-    away.cut_off()
+    proxy.cut_off()
     hasty = outer("run", f"{app}:Totals", "--until-end", "--fail-fast")
     assert hasty.returncode == 1
     worker = outer.start("run", f"{app}:Totals", "--until-end")
@@ -116,7 +102,7 @@ def test_a_worker_that_starts_during_an_outage_waits(
     while "--fail-fast ends instead" not in line:
         line = worker.stderr.readline()
         assert worker.poll() is None
-    away.let_through()
+    proxy.let_through()
     worker.communicate(timeout=DONE_LIMIT_S)
 
     assert worker.returncode == 0
@@ -126,7 +112,7 @@ def test_a_worker_that_starts_during_an_outage_waits(
 @pytest.mark.parametrize("processor", ["Large", "Totals"])
 def test_a_worker_that_is_stopped_during_an_outage_ends_in_time(
     through_proxy: tuple[str, KafkaProxy],
-    away: KafkaProxy,
+    proxy: KafkaProxy,
     outer: Cli,
     app: Path,
     prefix: str,
@@ -148,11 +134,11 @@ def test_a_worker_that_is_stopped_during_an_outage_ends_in_time(
     read = {"Large": "readings", "Totals": "large"}[processor]
     worker = outer.start("run", f"{exact}:{processor}", "--stop-within", "5")
     wait_until(lambda: bool(bus.catalog.committed(f"{prefix}.{processor.lower()}", f"{prefix}.{read}")))
-    away.cut_off()
+    proxy.cut_off()
     time.sleep(2)
     worker.send_signal(signal.SIGTERM)
     worker.communicate(timeout=30)
-    away.let_through()
+    proxy.let_through()
 
     assert worker.returncode in {0, 75}  # everything may have been saved before
     outer.ok("run", str(exact), "--until-end")
@@ -171,18 +157,18 @@ REQUESTS: list[tuple[int, Callable[[Catalog, str, str], object]]] = [
 @pytest.mark.parametrize(("request_", "call"), REQUESTS, ids=["topics", "settings", "ends", "coordinator", "positions"])
 def test_a_request_ends_if_the_broker_goes_away_during_it(
     through_proxy: tuple[str, KafkaProxy],
-    away: KafkaProxy,
+    proxy: KafkaProxy,
     outer: Cli,
     app: Path,
     prefix: str,
     request_: int,
     call: Callable[[Catalog, str, str], object],
 ) -> None:
-    """Otherwise neither monitoring nor a worker would report the outage."""
+    """Neither monitoring nor a worker would otherwise report the outage."""
     outer.ok("category", "create", str(app))
     catalog = KafkaBus(KafkaSettings(through_proxy[0])).catalog
     catalog.names()
-    away.cut_at = request_
+    proxy.cut_at = request_
     failed: list[BusUnreachable] = []
 
     def request() -> None:
@@ -202,28 +188,59 @@ def test_a_request_ends_if_the_broker_goes_away_during_it(
     [
         (("archive", "run", "APP", "--until-end"), "Archived 300 events"),
         (("alerts", "run", "APP", "--every", "0.5"), "Kafka answers, after"),
-        (("dashboard", "APP", "--port", "0"), "The dashboard is at"),
         pytest.param(("metrics", "--port", "0"), "Metrics are at", marks=pytest.mark.exhaustive),
         pytest.param(("status", "APP", "--watch", "--json"), "Kafka answers, after", marks=pytest.mark.exhaustive),
     ],
     ids=lambda it: it[0] if isinstance(it, tuple) else "",
 )
 def test_other_commands_that_start_during_an_outage_wait(
-    away: KafkaProxy, outer: Cli, app: Path, prefix: str, command: tuple[str, ...], ready: str
+    proxy: KafkaProxy, outer: Cli, app: Path, prefix: str, command: tuple[str, ...], ready: str
 ) -> None:
     """Each reports that it waits, and completes when the broker is back."""
     outer.ok("category", "create", str(app))
     outer.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(300))
-    away.cut_off()
+    proxy.cut_off()
     process = outer.start(*(str(app) if word == "APP" else word for word in command))
     assert process.stderr is not None
     line = ""
     while "--fail-fast ends instead" not in line:
         line = process.stderr.readline()
         assert line, "it ended"
-    away.let_through()
+    proxy.let_through()
     while ready not in line:
         line = process.stderr.readline()
         assert line, "it ended"
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=DONE_LIMIT_S)
+
+
+def test_a_dashboard_shows_the_last_known_status_during_an_outage(
+    browser: Browser, proxy: KafkaProxy, outer: Cli, app: Path, prefix: str, wait_until: Wait
+) -> None:
+    """It shows the age and the reason, even if it was started during the outage. Afterwards it continues by itself."""
+    outer.ok("category", "create", str(app))
+    first, address = dashboard(outer, app)
+    browser.show(address)
+    wait_until(lambda: prefix in browser.text("table tbody"))
+    proxy.cut_off()
+    wait_until(lambda: "last known status" in browser.text("#banner"), DONE_LIMIT_S)
+    first.terminate()
+    first.wait(DONE_LIMIT_S)
+    _, address = dashboard(outer, app)
+    browser.show(address)
+    wait_until(lambda: re.search(r"last known status, .* old", browser.text("#banner")) is not None, DONE_LIMIT_S)
+    shown = browser.text("table tbody")
+    proxy.let_through()
+    wait_until(lambda: browser.text("#banner") == "", DONE_LIMIT_S)
+
+    assert prefix in shown
+
+
+def dashboard(cli: Cli, app: Path) -> tuple[subprocess.Popen[str], str]:
+    """Start a dashboard; return its process and its address."""
+    process = cli.start("dashboard", str(app), "--port", "0")
+    assert process.stderr is not None
+    for line in process.stderr:
+        if found := re.search(r"The dashboard is at (http://\S+)", line):
+            return process, found[1]
+    raise AssertionError("it ended")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError
-from support.kafka_proxy import CUT, KafkaProxy, proxied_kafka
+from support.kafka_proxy import CUT, KafkaProxy
 from support.subjects import EXACT, Subject, events
 from support.trials import create_job, expect_guarantees
 
@@ -22,13 +21,6 @@ ANSWERS = {
     "not_in_a_transaction": KafkaError.INVALID_TXN_STATE,
     "lost": CUT,
 }
-
-
-@pytest.fixture(scope="module")
-def through_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, KafkaProxy]]:
-    """A broker behind a proxy, for all tests of this file."""
-    with pytest.MonkeyPatch.context() as patch, proxied_kafka(tmp_path_factory.mktemp("proxied"), patch) as running:
-        yield running
 
 
 @pytest.mark.parametrize("kind", [pytest.param("stateless", marks=pytest.mark.exhaustive), "stateful"])

@@ -20,7 +20,7 @@ from support.trials import Source, create_job, expect_guarantees, expect_remote_
 from support.verdicts import state_of
 from support.victims import LIMIT_S, Kill, fork_server
 
-from penstock.processors.shard.checkpoints import Gap, Step, Steps, steps_of
+from penstock.processors.shard import Gap, Step, Steps, steps_of
 from penstock.transport.kafka import KafkaBus
 
 EVENTS = events(200)
@@ -96,7 +96,7 @@ def test_guarantees_hold_without_the_disk(
 def test_guarantees_hold_after_two_kills(
     subject: Subject, kafka: str, kafka_bus: KafkaBus, tmp_path: Path, prefix: str
 ) -> None:
-    """The first kill follows the commit, and the disk is lost; the second precedes the commit of the successor's first checkpoint."""
+    """The first kill follows the commit, and the disk is lost. The second kill precedes the commit of the successor's first checkpoint."""
     job = create_job(subject, EVENTS, prefix, kafka_bus, tmp_path)
 
     assert job.run(Kill(Gap(Step.APPLY_STATE))) == -signal.SIGKILL
@@ -122,7 +122,7 @@ def test_guarantees_hold_after_a_kill_during_recovery(
     tmp_path: Path,
     prefix: str,
 ) -> None:
-    """The recovering worker is killed, while it applies the committed delta or replays the changelog."""
+    """The recovering worker is killed while it applies the committed delta or replays the changelog."""
     job = create_job(subject, EVENTS, prefix, kafka_bus, tmp_path)
 
     assert job.run(Kill(Gap(Step.APPLY_STATE))) == -signal.SIGKILL

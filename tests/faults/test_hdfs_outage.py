@@ -28,15 +28,14 @@ from support.trials import create_job, expect_guarantees
 from support.verdicts import send
 from support.victims import Job
 
-from penstock.ops.dev_services import LocalServices
-from penstock.ops.dev_services.hdfs import Hdfs
-from penstock.ops.worker.assembly import Environment
-from penstock.processors.shard.position import StatePosition
-from penstock.state.backups.shard import newest_position
-from penstock.state.files import hdfs_files
-from penstock.state.files.file_store import FileStore, open_file_store
-from penstock.state.local.folder import current
-from penstock.state.protocols import ShardIdentity
+from penstock.ops.kernel import Environment
+from penstock.ops.start.dev_services.hdfs import HdfsService
+from penstock.ops.start.dev_services.services import LocalServices
+from penstock.processors.shard import StatePosition
+from penstock.state import ShardIdentity
+from penstock.state.backups import newest_position
+from penstock.state.files import FileStore, hdfs_files, open_file_store
+from penstock.state.local import current
 from penstock.transport.kafka import KafkaBus
 
 SUBJECT = Subject("stateful", EXACT, EXACT)
@@ -140,7 +139,7 @@ class Cluster:
 
     def processes(self) -> dict[str, psutil.Process]:
         """Return the live daemons."""
-        hdfs = Hdfs(self._folder)
+        hdfs = HdfsService(self._folder)
         found = {"NameNode": hdfs._name_node.process(), "DataNode": hdfs._data_node.process()}
         return {name: process for name, process in found.items() if process is not None}
 
@@ -337,7 +336,7 @@ def test_a_long_hang_of_hdfs_affects_no_event(
 def test_a_worker_can_be_stopped_while_hdfs_hangs(
     cluster: Cluster, job: BackedUp, kafka_bus: KafkaBus, wait_until: WaitUntil
 ) -> None:
-    """In the middle of an upload it ends cleanly, long before HDFS times out, and a later worker continues."""
+    """It ends cleanly during an upload, long before HDFS times out, and a later worker continues."""
     job = replace(job, answer_limit_s=3 * STOP_LIMIT_S)
     with Load(job.kafka, job.category) as load, working(job) as worker:
         wait_until(lambda: all(job.backed_up()))
@@ -383,11 +382,11 @@ def test_an_unwritable_backup_folder_stops_no_worker(
     job = backed_up_job(str(tmp_path / "file" / "backups"), "", kafka_bus, prefix, tmp_path)
     with Load(job.kafka, job.category) as load, working(job) as worker:
         expect_progress(kafka_bus, job, wait_until)
-        wait_until(lambda: "Check the folder" in job.log and "more than 3 intervals" in job.log)
+        wait_until(lambda: "A file is where a folder should be" in job.log and "more than 3 intervals" in job.log)
         expect_progress(kafka_bus, job, wait_until)
         (tmp_path / "file").unlink()
         await_backup(kafka_bus, job, wait_until)
         load.end()
         expect_exact(kafka_bus, job, worker, load.sent, wait_until)
 
-    assert job.log.count("Check the folder") == 1
+    assert job.log.count("A file is where a folder should be") == 1

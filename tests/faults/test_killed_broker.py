@@ -16,14 +16,12 @@ from support.plain import values
 from support.statuses import report
 
 import penstock as ps
-from penstock.ops.dev_services import LocalServices
-from penstock.ops.monitoring.reports import REPORTS, node_of, report_message
-from penstock.ops.worker.transaction_sweeper import MARGIN_S, TransactionSweeper
-from penstock.transport.bus import Reader
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.internal_topics import create_missing_categories
+from penstock.ops.kernel import REPORTS, node_of
+from penstock.ops.kernel.checkpoint.transaction_sweeper import MARGIN_S, TransactionSweeper
+from penstock.ops.kernel.telemetry.reports import report_message
+from penstock.ops.start.dev_services.services import LocalServices
+from penstock.transport import Bucket, CategorySpec, Outgoing, Position, Reader, create_missing_categories
 from penstock.transport.kafka import KafkaBus, KafkaSettings
-from penstock.transport.messages import Bucket, Outgoing, Position
 
 LIMIT_S = 60.0
 OPEN_S = 15.0
@@ -130,16 +128,22 @@ def swept(bus: KafkaBus, reader: Reader, worker: str) -> None:
         bus.transactional_writer(f"subject.{silent}", reader, 60.0, ["out"]).close()
 
     TransactionSweeper(
-        Subject, bus, worker, ["out"], limit_s=-MARGIN_S, abort_open_transaction=abort_open_transaction
+        Subject,
+        bus,
+        worker,
+        ["out"],
+        limit_s=-MARGIN_S,
+        is_settled=lambda: True,
+        abort_open_transaction=abort_open_transaction,
     ).sweep()
 
 
 def test_transactions_left_open_by_a_killed_broker_neither_count_nor_block(
     broker: Broker, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
-    """Their markers are missing: the next writer with the id aborts its own, and another worker those of a lost worker.
+    """Their markers are missing. The next writer with the id aborts its own transaction, and another worker those of a lost worker.
 
-    Whether the broker leaves the markers out is a race in it, so it is killed until it did; the promise holds in either case.
+    The broker leaves the markers out only in some kills, so it is killed until it does. The promise holds in either case.
     """
     bus = broker.bus
     for name in ("in", "out"):

@@ -13,8 +13,8 @@ from itertools import pairwise
 from support.cli import Cli
 from support.plain import values
 
+from penstock.transport import Outgoing
 from penstock.transport.kafka import KafkaBus
-from penstock.transport.messages import Outgoing
 
 PARCELS = 900
 PLACES = 23
@@ -103,7 +103,7 @@ def send(bus: KafkaBus, category: str, sent: list[Visit]) -> None:
 def test_a_loop_whose_workers_are_killed_ends_with_each_message_processed_once(
     cli: Cli, kafka: str, kafka_bus: KafkaBus, prefix: str, wait_until: Callable[..., None]
 ) -> None:
-    """Two workers of the loop, of which one is killed again and again, and a worker of the windows behind it."""
+    """The loop has two workers, one of which is killed repeatedly. Another worker writes the windows after it."""
     rng = random.Random(7)
     (cli.folder / "app.py").write_text(APP.replace("PREFIX", prefix))
     (cli.folder / "impatient.toml").write_text(

@@ -21,9 +21,9 @@ from support.subjects import PIPES, Subject, events
 from support.trials import create_job, expect_guarantees
 from support.victims import Kill
 
-from penstock.processors.shard.checkpoints import Gap, steps_of
+from penstock.processors.shard import Gap, steps_of
+from penstock.transport import Outgoing
 from penstock.transport.kafka import KafkaBus
-from penstock.transport.messages import Outgoing
 
 EVENTS = events(200)
 LINES = [b"line %d" % number for number in range(20_000)]
@@ -35,7 +35,7 @@ CASES = [(subject, Gap(before)) for subject in PIPES for before in (*steps_of(su
 def test_guarantees_hold_after_a_kill_in_each_gap(
     subject: Subject, gap: Gap, kafka: str, kafka_bus: KafkaBus, tmp_path: Path, prefix: str
 ) -> None:
-    """After a kill in the gap and a restart, each output is there once, at least, or at most, as declared."""
+    """Each output exists once, at least, or at most, as declared."""
     job = create_job(subject, EVENTS, prefix, kafka_bus, tmp_path)
 
     assert job.run(Kill(gap)) == -signal.SIGKILL
@@ -71,7 +71,7 @@ def test_guarantees_hold_when_programs_and_workers_are_killed_anywhere(
     prefix: str,
     wait_until: Callable[..., None],
 ) -> None:
-    """Programs are killed several times within the life of each worker, and each worker in the end."""
+    """Programs are killed several times while each worker lives, and each worker in the end."""
     rng = random.Random(7)
     (cli.folder / "slowly.py").write_text(COPY)
     (cli.folder / "impatient.toml").write_text(

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from support.cli import Cli
 from support.plain import values
 
+from penstock.transport import Outgoing
 from penstock.transport.kafka import KafkaBus
-from penstock.transport.messages import Outgoing
 
 KILLS = 3
 APP = """
@@ -82,10 +82,10 @@ import os, signal, sys
 from itertools import count
 from pathlib import Path
 
-from penstock.ops.maintenance.environment import MaintenanceEnvironment
-from penstock.ops.maintenance.reset import perform_reset
-from penstock.ops.snapshots.restoring import plan_restore_alone
-from penstock.ops.snapshots.snapshot import SnapshotStore
+from penstock.ops.change.maintenance.environment import MaintenanceEnvironment
+from penstock.ops.change.maintenance.reset import perform_reset
+from penstock.ops.change.snapshots.restoring import plan_restore_alone
+from penstock.ops.change.snapshots.snapshot import SnapshotStore
 from penstock.processors.apps.apps import load_app
 from penstock.state.files.local_files import LocalFileStore
 from penstock.transport.kafka import KafkaBus, KafkaSettings
@@ -178,7 +178,7 @@ def stop(*workers: subprocess.Popen[str]) -> None:
 def test_a_killed_restore_of_one_processor_loses_and_repeats_nothing(
     cli: Cli, kafka: str, kafka_bus: KafkaBus, prefix: str, wait_until: Callable[..., None]
 ) -> None:
-    """Its readers and writers run on. Killed at each step, then at any moment, and its worker while it catches up."""
+    """It is killed at each step and at any moment, and its worker while it catches up. Its readers and writers continue."""
     rng = random.Random(7)
     (cli.folder / "app.py").write_text(APP.replace("PREFIX", prefix))
     (cli.folder / "impatient.toml").write_text(

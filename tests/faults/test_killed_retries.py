@@ -10,10 +10,10 @@ from collections.abc import Callable
 from support.cli import Cli
 from support.plain import messages
 
-from penstock.processors.declare.dead_letters import DeadLetter
-from penstock.transport.codecs.dead_letters import decode_dead_letter
+from penstock.processors.declare import DeadLetter
+from penstock.transport import Outgoing
+from penstock.transport.codecs import decode_dead_letter
 from penstock.transport.kafka import KafkaBus
-from penstock.transport.messages import Outgoing
 
 EVENTS = 600
 KILLS = 3
@@ -38,7 +38,7 @@ class Fetch(ps.Stateless):
     reads, writes = calls, ps.Category("PREFIX.done", Call, key="key", event_time="at", buckets=2)
     output_semantics = ps.Semantics.EXACTLY_ONCE
     checkpoint = ps.CheckpointInterval(events=40)
-    on_error = ps.Retry(after=timedelta(milliseconds=700), factor=1.2, attempts=4)
+    on_error = ps.Retry(after=timedelta(seconds=2), factor=1.5, attempts=4)  # long enough for `status` to show what waits
 
     def process(self, event):
         if event.number % 10 == 3 or random.random() < 0.3:
@@ -55,7 +55,7 @@ def letters(kafka: str, category: str) -> list[DeadLetter]:
 def test_waiting_events_survive_kills_exactly_once(
     cli: Cli, kafka: str, kafka_bus: KafkaBus, prefix: str, wait_until: Callable[..., None]
 ) -> None:
-    """Status shows the events that wait, and `--until-end` ends when none waits."""
+    """Status shows the waiting events, and `--until-end` ends when no event waits."""
     (cli.folder / "app.py").write_text(APP.replace("PREFIX", prefix))
     (cli.folder / "impatient.toml").write_text(
         "[kafka-settings]\nsession.timeout.ms = 2000\nheartbeat.interval.ms = 500\ntransaction.timeout.ms = 2000\n"

@@ -16,11 +16,10 @@ from support.trials import create_job, expect_guarantees
 from support.verdicts import send
 from support.victims import LIMIT_S, REFUSED, Job, Kill, exit_code_of
 
-from penstock.processors.shard.checkpoints import Gap, steps_of
-from penstock.processors.shard.position import StatePosition
-from penstock.state.backups.shard import newest_position
-from penstock.state.files.local_files import LocalFileStore
-from penstock.state.protocols import ShardIdentity
+from penstock.processors.shard import Gap, StatePosition, steps_of
+from penstock.state import ShardIdentity
+from penstock.state.backups import newest_position
+from penstock.state.files import LocalFileStore
 from penstock.transport.kafka import KafkaBus
 
 BEFORE, AFTER = events(200), events(150, start=200)
@@ -72,7 +71,7 @@ def lost(subject: Subject, prefix: str, bus: KafkaBus, folder: Path, wait_until:
 def test_a_lost_machine_is_restored_from_its_backup(
     subject: Subject, kafka_bus: KafkaBus, tmp_path: Path, prefix: str, wait_until: Callable[..., None]
 ) -> None:
-    """On another machine, the state is restored and catches up, and the guarantee holds."""
+    """Another machine restores the state and catches up, and the guarantee holds."""
     job = lost(subject, prefix, kafka_bus, tmp_path, wait_until)
 
     assert job.run() == 0

@@ -17,7 +17,7 @@ END_LIMIT_S = 40.0
 def test_workers_end_after_their_parent_is_killed(
     cli: Cli, app: Path, prefix: str, kafka_bus: KafkaBus, wait_until: Callable[..., None]
 ) -> None:
-    """Each saves a last checkpoint: another run continues where they were."""
+    """Each saves a last checkpoint, and another run continues from there."""
     cli.ok("category", "create", str(app))
     cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(300))
     parent = cli.start("run", str(app))

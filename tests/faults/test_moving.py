@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
@@ -20,9 +20,9 @@ from support.verdicts import send
 from support.victims import LIMIT_S, Job, Kill, exit_code_of
 
 import penstock as ps
-from penstock.ops.monitoring.reports import REPORTS, ReportReader
-from penstock.processors.shard.checkpoints import Gap, steps_of
-from penstock.transport.internal_topics import create_missing_categories
+from penstock.ops.kernel import REPORTS, ReportReader
+from penstock.processors.shard import Gap, steps_of
+from penstock.transport import create_missing_categories
 from penstock.transport.kafka import KafkaBus
 
 EVENTS = events(200)
@@ -66,7 +66,7 @@ def test_a_bucket_whose_owner_died_while_giving_it_up_gets_a_new_owner(
 
 def events_in(bus: KafkaBus, processor: str) -> int:
     """Return the number of events that the workers of a processor report as read."""
-    with closing(ReportReader.open(bus, datetime.now(timezone.utc) - timedelta(minutes=10))) as reports:
+    with closing(ReportReader.open(bus, datetime.now(UTC) - timedelta(minutes=10))) as reports:
         reports.read()
         intervals = reports.intervals(time.time_ns() // 1_000_000)
     return sum(interval.last.counts.events_in for (name, _), interval in intervals.items() if name == processor)

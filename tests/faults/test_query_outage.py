@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from support.cli import Cli
-from support.kafka_proxy import KafkaProxy, proxied_kafka
+from support.kafka_proxy import KafkaProxy
 from support.query_site import Site, WaitUntil, ask, counts, minute_of, random_views
 
 from penstock.query import QueryClient
-
-
-@pytest.fixture
-def through_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, KafkaProxy]]:
-    """A broker behind a proxy."""
-    with pytest.MonkeyPatch.context() as patch, proxied_kafka(tmp_path_factory.mktemp("proxied"), patch) as running:
-        yield running
 
 
 def test_a_server_answers_during_an_outage_and_catches_up(

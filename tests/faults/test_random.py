@@ -24,7 +24,7 @@ from support.trials import Source, create_job, expect_guarantees
 from support.victims import Job, exit_code_of, shared_event
 
 import penstock as ps
-from penstock.ops.dev_services import LocalServices
+from penstock.ops.start.dev_services.services import LocalServices
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 SECONDS = float(os.environ.get("SECONDS", "60"))

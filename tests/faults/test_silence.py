@@ -13,7 +13,7 @@ from support.cli import Cli
 from support.plain import values
 
 from penstock.transport.kafka import KafkaBus
-from penstock.transport.tables.upstream_watermarks import WatermarkStatement, watermarks_on
+from penstock.transport.tables import WatermarkStatement, watermarks_on
 
 MINUTE = 60_000
 KEYS = "abcdef"

@@ -32,7 +32,7 @@ from support.verdicts import send
 from support.victims import SHORT_TIMEOUTS, Job, Kill
 
 import penstock as ps
-from penstock.ops.worker import assembly
+from penstock.ops.kernel.process import assembly
 from penstock.state.remote import remote_states
 from penstock.transport.kafka import KafkaBus
 

@@ -13,9 +13,9 @@ from support.subjects import EXACT, Subject, events
 from support.trials import Source, create_job, expect_guarantees
 from support.victims import Job, exit_code_of
 
-from penstock.ops.worker.preflight import prepare
-from penstock.transport.category_spec import CategorySpec, Durability
-from penstock.transport.errors import BusUnreachable
+from penstock.ops.kernel import prepare
+from penstock.transport import BusUnreachable, CategorySpec
+from penstock.transport.category_spec import Durability
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 PORTION = 300

@@ -19,7 +19,7 @@ from support.trials import create_job, expect_guarantees, expect_remote_guarante
 from support.victims import Kill
 
 import penstock as ps
-from penstock.processors.shard.checkpoints import Gap, Step, steps_of
+from penstock.processors.shard import Gap, Step, steps_of
 from penstock.transport.kafka import KafkaBus
 
 EVENTS = events(200)

@@ -137,7 +137,7 @@ def _kind(command: str) -> str:
 
 
 def test_workers_run_with_exactly_the_printed_rights(site: Cli, secured: SecuredKafka) -> None:
-    """Stateless and transactional processors; without a right on a topic, a group or transactions, an error names the resource."""
+    """The processors are stateless and transactional. An error names the topic, group or transactions that lack a right."""
     site.ok("category", "create", "app.py")
     site.ok("category", "send", "readings", "--app", "app.py", stdin="\n".join(map(json.dumps, READINGS)))
     commands = printed(site, "worker")

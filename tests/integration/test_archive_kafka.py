@@ -9,13 +9,10 @@ import msgspec
 import pyarrow.parquet as pq
 
 import penstock as ps
-from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.archive.consumer_group import group_of
-from penstock.backfill.warehouse.listing import Listing
-from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
-from penstock.transport.category_spec import CategorySpec
+from penstock.backfill.archive import Archiver, group_of
+from penstock.backfill.warehouse import Listing, Warehouse, open_warehouse
+from penstock.transport import Bucket, CategorySpec, Outgoing
 from penstock.transport.kafka import KafkaBus
-from penstock.transport.messages import Bucket, Outgoing
 
 
 class Reading(ps.Record, frozen=True):

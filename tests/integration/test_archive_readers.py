@@ -17,24 +17,27 @@ import pytest
 from pyspark.sql import SparkSession
 
 import penstock as ps
-from penstock.backfill.archive.archived_rows import archive_schema
-from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.archive.compaction import compact
-from penstock.backfill.archive.completeness import LatenessAllowance
-from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.run.backfill import run_backfill
+from penstock.backfill import BackfillRefused
+from penstock.backfill.archive import Archiver, LatenessAllowance, archive_schema, compact
+from penstock.backfill.run import run_backfill
+from penstock.backfill.sources import BatchEvents
 from penstock.backfill.sources.files import TASKS_PER_CORE
-from penstock.backfill.sources.source import Source
-from penstock.backfill.spark.session import spark_session
-from penstock.backfill.warehouse.columns import Columns
-from penstock.backfill.warehouse.layout import DAY_MS, By, Note, StoredFile
-from penstock.backfill.warehouse.notes import ARCHIVE, ArchiveSettings, write_note
-from penstock.backfill.warehouse.schema_evolution import content_of
-from penstock.backfill.warehouse.warehouse import open_warehouse
-from penstock.processors.apps.apps import AppName
-from penstock.transport.category_spec import CategorySpec
+from penstock.backfill.spark import spark_session
+from penstock.backfill.warehouse import (
+    ARCHIVE,
+    DAY_MS,
+    ArchivedFile,
+    ArchiveSettings,
+    DayOf,
+    Note,
+    RecordColumns,
+    content_of,
+    open_warehouse,
+    write_note,
+)
+from penstock.processors.apps import AppName
+from penstock.transport import Bucket, CategorySpec, Outgoing
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket, Outgoing
 
 NOW_MS = 1_000 * DAY_MS
 TIMES = [hour * DAY_MS // 24 for hour in range(36)]
@@ -110,7 +113,7 @@ class World:
         self.warehouse = open_warehouse(folder)
         self.bus = MemoryBus(lambda: NOW_MS)
 
-    def archive(self, name: str, record: type[ps.Record], by: By, events: list[ps.Record]) -> None:
+    def archive(self, name: str, record: type[ps.Record], by: DayOf, events: list[ps.Record]) -> None:
         """Send events to a category, and archive them."""
         if name not in self.bus.names():
             self.bus.create(CategorySpec(name, 1))
@@ -136,11 +139,11 @@ class World:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with spark_session("local[2]") as spark:
         world = World(tmp_path_factory.mktemp("warehouse"), spark)
-        world.archive("readings", OldReading, By.EVENT_TIME, [OldReading(at, at) for at in TIMES[:20]])
-        world.archive("readings", Reading, By.EVENT_TIME, [Reading(at, at + 0.5) for at in TIMES[20:]])
+        world.archive("readings", OldReading, DayOf.EVENT_TIME, [OldReading(at, at) for at in TIMES[:20]])
+        world.archive("readings", Reading, DayOf.EVENT_TIME, [Reading(at, at + 0.5) for at in TIMES[20:]])
         list(compact(world.warehouse, "readings"))
-        world.archive("readings", Reading, By.EVENT_TIME, [Reading(3, 3.5)])
-        world.archive("arrived", OldReading, By.ARRIVAL, [OldReading(at, at) for at in TIMES])
+        world.archive("readings", Reading, DayOf.EVENT_TIME, [Reading(3, 3.5)])
+        world.archive("arrived", OldReading, DayOf.ARRIVAL, [OldReading(at, at) for at in TIMES])
         yield world
 
 
@@ -183,7 +186,7 @@ def test_superseded_files_are_not_read_twice(world: World, tmp_path: Path) -> No
     old = day / f"bucket-00000-{8:020d}.parquet"
     pq.write_table(pq.read_table(whole, partitioning=None).slice(8, 8), old)
     try:
-        read = Source(world.spark, world.warehouse).events(readings).count()
+        read = BatchEvents(world.spark, world.warehouse).events(readings).count()
     finally:
         old.unlink()
 
@@ -192,16 +195,16 @@ def test_superseded_files_are_not_read_twice(world: World, tmp_path: Path) -> No
 
 def test_nested_records_are_read_from_closed_and_open_segments(world: World, tmp_path: Path) -> None:
     """Both form one table, although Spark itself reads only one of them."""
-    columns = Columns(Trip)
+    columns = RecordColumns(Trip)
     schema = archive_schema(columns)
     warehouse = open_warehouse(tmp_path)
-    write_note(warehouse, Note("trips", ARCHIVE), ArchiveSettings.of(By.EVENT_TIME, 1, schema))
+    write_note(warehouse, Note("trips", ARCHIVE), ArchiveSettings.of(DayOf.EVENT_TIME, 1, schema))
     sent = [Trip(at, [Stop("A", at), Stop("B", 1)], {"A": Stop("A", at)}) for at in range(3)]
     for offset, trip in enumerate(sent):
         marks: list[list[Any]] = [[0], [offset], ["k"], [trip.at], [trip.at]]
         table = pa.table([*columns.arrays([trip]), *(pa.array(mark) for mark in marks)], schema=schema)
-        warehouse.write(StoredFile("trips", "1970-01-01", 0, offset), content_of(table))
-    found = Source(world.spark, warehouse).events(trips).toArrow().sort_by("_offset")
+        warehouse.write(ArchivedFile("trips", "1970-01-01", 0, offset), content_of(table))
+    found = BatchEvents(world.spark, warehouse).events(trips).toArrow().sort_by("_offset")
 
     assert [trip for batch in found.to_batches() for trip in columns.records(batch)] == sent
 
@@ -227,7 +230,7 @@ def test_a_conflicting_type_is_refused_before_anything_is_read(world: World) -> 
     """The error names the folder, the column and both types."""
     category = ps.Category("readings", Misread, key=key_of, event_time="at", buckets=1)
     with pytest.raises(BackfillRefused, match=r"category=readings: column count has type double, .* string"):
-        Source(world.spark, world.warehouse).events(category)
+        BatchEvents(world.spark, world.warehouse).events(category)
 
 
 def test_a_task_reads_many_days_of_an_open_segment(world: World, tmp_path: Path) -> None:
@@ -237,7 +240,7 @@ def test_a_task_reads_many_days_of_an_open_segment(world: World, tmp_path: Path)
     world.bus.writer().send(daily.name, [Outgoing(b"k", msgspec.json.encode(event)) for event in events])
     warehouse = open_warehouse(tmp_path)
     Archiver(world.bus, [daily], warehouse).run(lambda it: it.has_reached({Bucket(daily.name, 0): len(events)}))
-    found = Source(world.spark, warehouse).events(daily)
+    found = BatchEvents(world.spark, warehouse).events(daily)
 
     assert found.rdd.getNumPartitions() == TASKS_PER_CORE * world.spark.sparkContext.defaultParallelism
     assert sorted(row["at"] for row in found.collect()) == [event.at for event in events]

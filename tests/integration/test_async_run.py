@@ -100,7 +100,7 @@ def service() -> Iterator[PriceService]:
 def test_calls_run_concurrently_and_each_event_has_one_output(
     cli: Cli, prefix: str, kafka: str, service: PriceService
 ) -> None:
-    """Up to the declared number at a time, never two of a key; a replay makes the same calls."""
+    """Up to the declared number of calls run at a time, and never two of a key. A replay makes the same calls."""
     (cli.folder / "prices.py").write_text(APP.format(prefix=prefix, port=service.server_address[1]))
     cli.ok("category", "create", "prices.py")
     cli.ok("category", "send", f"{prefix}.readings", "--app", "prices.py", stdin=readings(140))

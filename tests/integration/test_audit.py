@@ -13,8 +13,8 @@ from typing import Any
 
 from support.cli import Cli
 
-from penstock.ops.cli.command_line import Penstock
-from penstock.ops.cli.root import commands_of
+from penstock.ops.shell.command_line.main import Penstock
+from penstock.ops.shell.command_line.root import commands_of
 
 CHANGING = {
     "alerts silence",
@@ -122,7 +122,7 @@ def wide(cli: Cli, command: str) -> str:
 
 
 def test_each_change_is_recorded_once_with_its_user_and_outcome(cli: Cli, prefix: str) -> None:
-    """A change, a failure and a refused question; not a plan, and not what reads."""
+    """A change, a failure and a declined question are recorded. A plan and a command that only reads are not."""
     name = f"{prefix}.clicks"
     began_ms = int(time.time() * 1000)
     cli.ok("category", "create", name, "--buckets", "2")

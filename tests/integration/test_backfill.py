@@ -15,20 +15,17 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.backfill.archive.archiver import Archiver
+from penstock.backfill import BackfillRefused
+from penstock.backfill.archive import Archiver
+from penstock.backfill.compare import Comparison, compare, explain
 from penstock.backfill.compare.comparer import Kind
-from penstock.backfill.compare.comparison import compare
-from penstock.backfill.compare.explanation import explain
-from penstock.backfill.compare.summary import Comparison
-from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.run.backfill import NodeResult, run_backfill
-from penstock.backfill.spark.progress import Stage, StageProgress, no_progress
-from penstock.backfill.spark.session import spark_session
-from penstock.backfill.warehouse.layout import DAY_MS, Days
-from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
-from penstock.ops.testing import Driver
-from penstock.processors.apps.apps import AppName
-from penstock.transport.messages import Bucket
+from penstock.backfill.run import NodeResult, run_backfill
+from penstock.backfill.spark import StageProgress, no_progress, spark_session
+from penstock.backfill.spark.progress import Stage
+from penstock.backfill.warehouse import DAY_MS, Days, Warehouse, open_warehouse
+from penstock.ops.kernel import Driver
+from penstock.processors.apps import AppName
+from penstock.transport import Bucket
 
 MASTER = "local[2]"
 APP = AppName(Path(__file__))
@@ -137,7 +134,7 @@ class FindNewest(ps.Aggregator):
     """Keeps the first and the last visitor: its monoid is not commutative."""
 
     reads, writes = long_visits, newest
-    monoid = ps.monoids.TupleOf(ps.monoids.First(), ps.monoids.Last())
+    monoid = ps.monoids.TupleOf(ps.monoids.FirstArrived(), ps.monoids.LastArrived())
     window = ps.windows.Tumbling(timedelta(hours=7))
 
     def observe(self, event: LongVisit) -> tuple[str, str]:
@@ -223,7 +220,7 @@ def comparisons(world: World) -> dict[str, Comparison]:
 
 @pytest.mark.parametrize("category", ["long_visits", "short_visits", "streaks", "counted", "newest"])
 def test_a_backfill_produces_the_streams_results(comparisons: dict[str, Comparison], category: str) -> None:
-    """For each kind of processor, also order-dependent ones, with late events and windows across days."""
+    """All kinds of processors agree, also order-dependent ones, with late events and windows across days."""
     assert comparisons[category].examples == ()
     assert comparisons[category].agrees
     assert comparisons[category].equal > 50
@@ -260,7 +257,7 @@ def test_no_temporary_files_remain_beside_the_output(world: World) -> None:
 
 
 def test_a_chain_needs_no_archive_of_its_intermediate_categories(world: World, tmp_path: Path) -> None:
-    """From the first category alone, the windows of the days are equal; the archive's order exists only if archived."""
+    """Windows computed from the first category alone are equal, except for the order of events, which only an archive records."""
     shutil.copytree(world.folder / "warehouse" / "category=visits", tmp_path / "category=visits")
     alone = world.over(open_warehouse(tmp_path))
     with pytest.raises(BackfillRefused, match=r"CountVisits reads long_visits, .*--chained"):

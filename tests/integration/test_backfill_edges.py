@@ -13,16 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.errors import BackfillFailed, BackfillRefused
-from penstock.backfill.run.backfill import NodeResult, run_backfill
-from penstock.backfill.run.plans import Order
-from penstock.backfill.spark.session import spark_session
-from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
-from penstock.processors.apps.apps import AppName
-from penstock.transport.category_spec import CategorySpec
+from penstock.backfill import BackfillFailed, BackfillRefused
+from penstock.backfill.archive import Archiver
+from penstock.backfill.run import NodeResult, Order, run_backfill
+from penstock.backfill.spark import spark_session
+from penstock.backfill.warehouse import Warehouse, open_warehouse
+from penstock.processors.apps import AppName
+from penstock.transport import Bucket, CategorySpec, Outgoing
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket, Outgoing
 
 if TYPE_CHECKING:  # Spark's workers import this file, and cannot import the test support
     from support.databases import Postgres
@@ -145,7 +143,7 @@ class Ends(ps.Aggregator):
     """Keeps the last event of two categories: its monoid depends on the order of the inputs."""
 
     reads, writes = (readings, others), outputs["joined"]
-    monoid, window = ps.monoids.Last(), ps.windows.Tumbling(timedelta(hours=1))
+    monoid, window = ps.monoids.LastArrived(), ps.windows.Tumbling(timedelta(hours=1))
 
     def result(self, key: str, window: ps.windows.Window, value: Reading) -> Reading:
         """Return the event."""
@@ -296,7 +294,7 @@ def test_an_unreadable_file_is_named(
 
 
 def test_files_of_other_tools_are_read_beside_the_archivers(harmed: Path, tmp_path: Path) -> None:
-    """Although tasks read the files of an archiver directly."""
+    """Tasks read the files of an archiver directly."""
     before = backfill(open_warehouse(tmp_path / "harmed"), "Pass", tmp_path / "before", None)
     harmed.rename(harmed.with_name("part-00000.parquet"))
     after = backfill(open_warehouse(tmp_path / "harmed"), "Pass", tmp_path / "after", None)
@@ -354,7 +352,7 @@ def test_a_lookup_runs_where_events_are_processed(archive: Warehouse, tmp_path: 
 
 
 def test_an_output_that_fits_no_column_fails_with_a_clear_error(archive: Warehouse, tmp_path: Path) -> None:
-    """The stream would send it; the warehouse cannot store it."""
+    """The stream would send it, but the warehouse cannot store it."""
     with pytest.raises(BackfillFailed, match=r"An output of Misfit does not fit its category"):
         backfill(archive, "Misfit", tmp_path)
 

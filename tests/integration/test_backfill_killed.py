@@ -17,15 +17,14 @@ import pytest
 from support.cli import Cli
 
 import penstock as ps
-from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.errors import BackfillFailed
-from penstock.backfill.run.backfill import run_backfill
-from penstock.backfill.spark.session import spark_session
-from penstock.backfill.warehouse.warehouse import open_warehouse
-from penstock.processors.apps.apps import AppName
-from penstock.transport.category_spec import CategorySpec
+from penstock.backfill import BackfillFailed
+from penstock.backfill.archive import Archiver
+from penstock.backfill.run import run_backfill
+from penstock.backfill.spark import spark_session
+from penstock.backfill.warehouse import open_warehouse
+from penstock.processors.apps import AppName
+from penstock.transport import Bucket, CategorySpec, Outgoing
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket, Outgoing
 
 DAY = date(1970, 1, 1)
 EVENTS = 30
@@ -136,7 +135,7 @@ def test_an_interrupted_run_publishes_nothing(
 
 
 def test_a_killed_python_worker_fails_only_its_run(site: Path, wait_until: Callable[..., None]) -> None:
-    """On one machine Spark tries a task once."""
+    """Spark tries a task once on one machine."""
 
     def kill() -> None:
         wait_until((site / BEGUN).exists)

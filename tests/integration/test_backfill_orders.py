@@ -12,16 +12,14 @@ import pytest
 from support import shop
 from support.shop import FIRST, HOUR_MS, LAST, Payment, Purchase, random_events
 
-from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.compare.comparison import compare
-from penstock.backfill.compare.summary import Comparison
-from penstock.backfill.run.backfill import NodeResult, run_backfill
-from penstock.backfill.run.plans import Order
-from penstock.backfill.spark.session import spark_session
-from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
-from penstock.ops.testing import Driver
-from penstock.processors.apps.apps import AppName
-from penstock.transport.messages import Bucket
+from penstock.backfill.archive import Archiver
+from penstock.backfill.compare import Comparison, compare
+from penstock.backfill.run import NodeResult, Order, run_backfill
+from penstock.backfill.spark import spark_session
+from penstock.backfill.warehouse import Warehouse, open_warehouse
+from penstock.ops.kernel import Driver
+from penstock.processors.apps import AppName
+from penstock.transport import Bucket
 
 MASTER = "local[2]"
 pytestmark = pytest.mark.exhaustive

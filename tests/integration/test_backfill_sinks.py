@@ -19,19 +19,17 @@ from support.stores import new_database
 from support.team_tables import Visit, by_page, long_turns, visits
 from typer.testing import CliRunner
 
-from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.run.backfill import Written, run_backfill
-from penstock.backfill.spark.session import spark_session
-from penstock.backfill.warehouse.layout import DAY_MS
-from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
-from penstock.ops.cli.command_line import app as commands
-from penstock.processors.apps.apps import AppName
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.codecs.by_category import Codecs, encoded_messages
+from penstock.backfill import BackfillRefused
+from penstock.backfill.archive import Archiver
+from penstock.backfill.run import Written, run_backfill
+from penstock.backfill.spark import spark_session
+from penstock.backfill.warehouse import DAY_MS, Warehouse, open_warehouse
+from penstock.ops.shell.command_line.main import app as commands
+from penstock.processors.apps import AppName
+from penstock.transport import Bucket, CategorySpec
+from penstock.transport.codecs import Codecs, encoded_messages
 from penstock.transport.kafka import KafkaBus
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket
 
 MASTER = "local[2]"
 START_MS = 15_706 * DAY_MS
@@ -125,7 +123,7 @@ def within(visit: Visit) -> bool:
 
 @pytest.mark.exhaustive
 def test_rows_with_a_key_are_the_newest_of_each_key(world: World) -> None:
-    """In the order of the category, not of event time; a second run, with --overwrite, writes the same."""
+    """They are in the order of the category, not of event time. A second run, with --overwrite, writes the same."""
     done = world.run("KeepNewest")
     newest = {visit.user: visit for visit in made_up_visits() if within(visit)}
     expected = sorted((visit.user, visit.page, visit.number) for visit in newest.values())
@@ -141,7 +139,7 @@ def test_rows_with_a_key_are_the_newest_of_each_key(world: World) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("processor", "table"), [("CountHourly", "hourly"), ("CountEnded", "ended")])
 def test_windows_that_begin_in_the_days_have_one_row_each(world: World, processor: str, table: str) -> None:
-    """Windows that are written when they end, too."""
+    """Windows that are written when they end have one row, too."""
     done = world.run(processor)
     counts = Counter((visit.page, visit.at // 3_600_000 * 3_600_000) for visit in made_up_visits() if within(visit))
 
@@ -176,7 +174,7 @@ def test_rows_without_a_key_are_appended_once(world: World) -> None:
 
 
 def test_what_a_backfill_cannot_write_is_refused_before_it_starts(archive: Path, tmp_path: Path) -> None:
-    """Outputs in part, and rows of unknown days."""
+    """It would write some of the outputs only, or rows of unknown days."""
 
     def run(processor: str, **how: Any) -> None:
         run_backfill(

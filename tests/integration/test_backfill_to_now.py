@@ -19,29 +19,21 @@ from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
 import penstock as ps
-from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.run.backfill import NodeResult, run_backfill
-from penstock.backfill.run.bootstrap import BootstrapTarget, bootstrap
-from penstock.backfill.sources.bus_part import BusPart
-from penstock.backfill.sources.handoff_offsets import handoff_offsets
-from penstock.backfill.sources.source import Source
-from penstock.backfill.spark.session import spark_session
-from penstock.backfill.spark.shipped_app import ShippedApp
-from penstock.backfill.warehouse.layout import DAY_MS, day_of
-from penstock.backfill.warehouse.warehouse import open_warehouse
-from penstock.ops.cli.command_line import app
-from penstock.ops.worker.assembly import Environment, assemble_worker
-from penstock.ops.worker.preflight import ends_of, prepare
-from penstock.processors.apps.apps import AppName
-from penstock.state.files.local_files import LocalFileStore
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.codecs.by_category import Codecs
-from penstock.transport.internal_topics import create_missing_categories
+from penstock.backfill import BackfillRefused
+from penstock.backfill.archive import Archiver
+from penstock.backfill.run import BootstrapTarget, NodeResult, bootstrap, run_backfill
+from penstock.backfill.sources import BatchEvents, BusPart, handoff_offsets
+from penstock.backfill.spark import ShippedApp, spark_session
+from penstock.backfill.warehouse import DAY_MS, day_of, open_warehouse
+from penstock.ops.kernel import Environment, assemble_worker, ends_of, prepare
+from penstock.ops.shell.command_line.main import app
+from penstock.processors.apps import AppName
+from penstock.state.files import LocalFileStore
+from penstock.transport import Bucket, CategorySpec, Outgoing, Position, create_missing_categories
+from penstock.transport.codecs import Codecs
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket, Outgoing, Position
-from penstock.transport.tables.upstream_watermarks import WATERMARKS
+from penstock.transport.tables import WATERMARKS
 
 APP = AppName(Path(__file__))
 MASTER = "local[2]"
@@ -304,7 +296,7 @@ def daily_calls(events: Iterable[Call]) -> set[Daily]:
 
 
 def test_each_event_counts_once_in_the_warehouse_or_kafka(world: World, results: dict[str, NodeResult]) -> None:
-    """An aggregator and a reducer read both, and a mapper an unarchived category; results equal the reference."""
+    """An aggregator and a reducer read both, and a mapper reads an unarchived category. Results equal the reference."""
     assert Counter(rows_of(world, daily)) == Counter(daily_calls(world.sent))
     assert Counter(rows_of(world, numbered)) == Counter(in_days(numbered_calls(world.sent)))
     assert Counter(rows_of(world, copied)) == Counter(world.unarchived)
@@ -347,9 +339,9 @@ def test_an_archiver_may_run_during_a_backfill(world: World, results: dict[str, 
     """It rewrites files of open segments after they were listed, and adds others: the plan stays valid."""
     with spark_session(MASTER) as spark:
         bus = BusPart.of(spark, world.bus, ShippedApp(APP), world.warehouse, [calls])
-        listed_early = Source(spark, world.warehouse, bus=bus).events(calls)
+        listed_early = BatchEvents(spark, world.warehouse, bus=bus).events(calls)
         world.archive()
-        listed_late = Source(spark, world.warehouse, bus=bus).events(calls)
+        listed_late = BatchEvents(spark, world.warehouse, bus=bus).events(calls)
         read = [
             Counter(row.number for row in frame.where("number < 2400").collect())
             for frame in (listed_early, listed_late)
@@ -380,7 +372,7 @@ def test_a_file_that_grows_loses_no_events(world: World, tmp_path: Path) -> None
     )
     with spark_session(MASTER) as spark:
         archived(first)
-        listed = Source(spark, warehouse).events(category)
+        listed = BatchEvents(spark, warehouse).events(category)
         archived(more)
         read = {row.number for row in listed.collect()}
 
@@ -398,7 +390,7 @@ def test_kafka_settings_are_not_shown(world: World, tmp_path: Path, capfd: pytes
     bus = KafkaBus(KafkaSettings(bootstrap_servers, {"sasl.password": "s3cret"}))
     with spark_session(MASTER) as spark:
         side = BusPart.of(spark, bus, ShippedApp(APP), world.warehouse, [unarchived])
-        Source(spark, world.warehouse, bus=side).events(unarchived).explain(extended=True)
+        BatchEvents(spark, world.warehouse, bus=side).events(unarchived).explain(extended=True)
     printed = "".join([done.output, *capfd.readouterr()])
 
     assert done.exit_code == 0

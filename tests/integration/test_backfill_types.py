@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator
-from datetime import date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
@@ -17,21 +17,16 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.run.backfill import run_backfill
-from penstock.backfill.run.plans import Order
-from penstock.backfill.spark.session import spark_session
-from penstock.backfill.warehouse.columns import Columns
-from penstock.backfill.warehouse.layout import day_of
-from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
-from penstock.processors.apps.apps import AppName
+from penstock.backfill.archive import Archiver
+from penstock.backfill.run import Order, run_backfill
+from penstock.backfill.spark import spark_session
+from penstock.backfill.warehouse import RecordColumns, Warehouse, day_of, open_warehouse
+from penstock.processors.apps import AppName
 from penstock.testing import Driver
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.codecs.by_category import Codecs, encoded_messages
+from penstock.transport import Bucket, CategorySpec
+from penstock.transport.codecs import Codecs, encoded_messages
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket
 
-UTC = timezone.utc
 DAY = date(1890, 3, 1)
 """A day before 1900, for which Spark needs the calendar's setting."""
 
@@ -161,11 +156,11 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warehouse]:
 def test_batch_and_stream_write_the_same_records(
     archive: Warehouse, tmp_path: Path, processor: type[ps.Processor], output: ps.Category[Any]
 ) -> None:
-    """To the last microsecond and digit."""
+    """They are equal to the last microsecond and digit."""
     app = AppName(Path(__file__), processor.__name__)
     order = Order.EVENT_TIME if processor is CopyInOrder else None
     run_backfill(app, archive, first=DAY, last=DAY, output=open_warehouse(tmp_path), master="local[2]", order=order)
-    columns = Columns(output.record)
+    columns = RecordColumns(output.record)
     tables = pq.read_table(tmp_path / f"category={output.name}").select(columns.schema.names)
     batch = {record for part in tables.to_batches() for record in map(in_json, columns.records(part))}
     driver = Driver(processor)

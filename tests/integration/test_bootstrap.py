@@ -16,26 +16,20 @@ import pytest
 from support import shop
 from support.warehouses import Killed
 
-from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.run.bootstrap import BootstrapResult, BootstrapTarget, bootstrap
-from penstock.backfill.spark.session import spark_session
-from penstock.backfill.warehouse.layout import DAY_MS
-from penstock.backfill.warehouse.listing import Listing
-from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
-from penstock.ops.worker.assembly import Environment, assemble_worker
-from penstock.ops.worker.preflight import ends_of, prepare
-from penstock.ops.worker.resume_checks import MaintenanceUnfinished
-from penstock.processors.apps.apps import AppName
-from penstock.processors.declare.processor import Processor
-from penstock.state.files.local_files import LocalFileStore
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.codecs.by_category import Codecs
-from penstock.transport.errors import GroupInUse
-from penstock.transport.internal_topics import create_missing_categories
+from penstock.backfill import BackfillRefused
+from penstock.backfill.archive import Archiver
+from penstock.backfill.run import BootstrapResult, BootstrapTarget, bootstrap
+from penstock.backfill.spark import spark_session
+from penstock.backfill.warehouse import DAY_MS, Listing, Warehouse, open_warehouse
+from penstock.ops.kernel import Environment, assemble_worker, ends_of, prepare
+from penstock.ops.kernel.shards.resume_checks import MaintenanceUnfinished
+from penstock.processors.apps import AppName
+from penstock.processors.declare import Processor
+from penstock.state.files import LocalFileStore
+from penstock.transport import Bucket, CategorySpec, GroupInUse, Outgoing, create_missing_categories
+from penstock.transport.codecs import Codecs
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket, Outgoing
-from penstock.transport.tables.upstream_watermarks import WATERMARKS
+from penstock.transport.tables import WATERMARKS
 
 APP = AppName(Path(shop.__file__))
 KINDS = APP.load().processors

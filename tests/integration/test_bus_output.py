@@ -11,19 +11,14 @@ import pytest
 from support.batches import write_batch
 
 import penstock as ps
-from penstock.backfill.errors import BackfillFailed, BackfillRefused
-from penstock.backfill.outputs import stored_batch
-from penstock.backfill.outputs.bus_output import SentCategory, must_compute, send_batch
-from penstock.backfill.warehouse.layout import DAY_MS, Days
-from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
-from penstock.processors.declare.partitioner import bucket_of
-from penstock.transport.bus import Bus
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.codecs.by_category import Codecs
-from penstock.transport.errors import Aborted
+from penstock.backfill import BackfillFailed, BackfillRefused
+from penstock.backfill.outputs import must_compute, send_batch, stored_batch
+from penstock.backfill.outputs.bus_output import SentCategory
+from penstock.backfill.warehouse import DAY_MS, Days, Warehouse, open_warehouse
+from penstock.processors.declare import bucket_of
+from penstock.transport import Aborted, Bucket, Bus, CategorySpec, OffsetRange, Position, read_offset_range
+from penstock.transport.codecs import Codecs
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket, Position
-from penstock.transport.offset_range import OffsetRange, read_offset_range
 
 START_MS = 15_706 * DAY_MS
 DAYS = Days(date(2013, 1, 1), date(2013, 1, 2))

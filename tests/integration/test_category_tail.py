@@ -1,4 +1,4 @@
-"""`penstock category tail` with its filters, on a real broker."""
+"""`penstock category tail` with its filters, and the notes of `category describe`, on a real broker."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from support.cli import Cli
 
+from penstock.transport import CategorySpec, Outgoing
 from penstock.transport.kafka import KafkaBus, KafkaSettings
-from penstock.transport.messages import Outgoing
 
 VALUES: list[dict[str, Any]] = [{"n": n, "amount": n * 10, "city": ("Kiel", "Ulm")[n % 2]} for n in range(12)]
 
@@ -42,7 +42,7 @@ def orders(cli: Cli, kafka: str, prefix: str) -> str:
     ids=["where", "bucket", "key and where"],
 )
 def test_only_matching_records_are_shown(cli: Cli, orders: str, options: tuple[str, ...], holds: Any) -> None:
-    """Compared with the filter in Python. Records of other types do not match, and are counted."""
+    """Records equal the result of the filter in Python. Records of other types do not match, and are counted."""
     done = cli("category", "tail", orders, "--from", "0", "--no-follow", "--json", *options)
     found = [json.loads(line)["value"]["n"] for line in done.stdout.splitlines()]
 
@@ -51,7 +51,7 @@ def test_only_matching_records_are_shown(cli: Cli, orders: str, options: tuple[s
 
 
 def test_a_filter_without_a_match_says_so(cli: Cli, orders: str) -> None:
-    """With the number of records that it was compared with."""
+    """The note has the number of records that were compared."""
     done = cli("category", "tail", orders, "--from", "0", "--no-follow", "--key", "nobody")
 
     assert (done.returncode, done.stdout) == (0, "")
@@ -69,7 +69,7 @@ def test_a_misspelled_field_is_named(cli: Cli, orders: str) -> None:
 
 
 def test_a_start_without_records_says_so(cli: Cli, orders: str) -> None:
-    """Whether it is the end by default, or a position that the category has not reached."""
+    """The start is the end by default, or a position that the category has not reached."""
     without_start = cli("category", "tail", orders, "--no-follow")
     behind_end = cli("category", "tail", orders, "--no-follow", "--from", "9999")
 
@@ -78,7 +78,7 @@ def test_a_start_without_records_says_so(cli: Cli, orders: str) -> None:
 
 
 def test_headers_are_shown_without_their_control_characters(cli: Cli, orders: str) -> None:
-    """In JSON they are escaped, too."""
+    """They are escaped in JSON, too."""
     shown = cli.ok("category", "tail", orders, "--from", "0", "--limit", "1", "--headers")
     in_json = json.loads(cli.ok("category", "tail", orders, "--from", "0", "--limit", "1", "--headers", "--json"))
 
@@ -87,10 +87,30 @@ def test_headers_are_shown_without_their_control_characters(cli: Cli, orders: st
 
 
 def test_wrong_filters_are_explained(cli: Cli, orders: str) -> None:
-    """Before a record is shown."""
+    """The error comes before any record is shown."""
     condition = cli("category", "tail", orders, "--where", "amount >")
     bucket = cli("category", "tail", orders, "--bucket", "7")
 
     assert "--where, line 1" in condition.stderr
     assert "has no bucket 7" in bucket.stderr
     assert not any("Traceback" in done.stderr for done in (condition, bucket))
+
+
+def test_the_timestamps_of_producers_are_a_note_of_the_description(
+    cli: Cli, kafka_bus: KafkaBus, orders: str, prefix: str
+) -> None:
+    """A category with the broker's timestamps has no such note. A worker does not warn about it at each start."""
+    app, name = cli.folder / "app.py", f"{prefix}.foreign"
+    app.write_text(
+        "import penstock as ps\n"
+        "class Order(ps.Record, frozen=True):\n    key: str\n    at: ps.EventTime\n"
+        f"orders = ps.Category({name!r}, Order, key='key', event_time='at', buckets=1)\n"
+        f"class Seen(ps.Stateless):\n    name, reads = '{prefix}.seen', orders\n    def process(self, event): return []\n"
+    )
+    kafka_bus.catalog.create(CategorySpec(name, 1, settings={"message.timestamp.type": "CreateTime"}))
+    foreign, own = cli("category", "describe", name), cli("category", "describe", orders)
+    created, run = cli("category", "create", str(app)), cli("run", str(app), "--until-end")
+    words = "come from its producers"
+
+    assert run.returncode == 0, run.stderr
+    assert [words in each.stderr for each in (foreign, own, created, run)] == [True, False, True, False]

@@ -18,17 +18,14 @@ from pyspark.sql import SparkSession
 from support.cli import Cli
 from support.spark_cluster import SETTINGS, SparkCluster, running_cluster
 
-from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.archive.consumer_group import group_of
-from penstock.backfill.run.backfill import NodeResult, run_backfill
-from penstock.backfill.run.bootstrap import BootstrapTarget, bootstrap
-from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
-from penstock.ops.testing import Driver
-from penstock.processors.apps.apps import AppName
-from penstock.state.files.local_files import LocalFileStore
-from penstock.transport.category_spec import CategorySpec
+from penstock.backfill.archive import Archiver, group_of
+from penstock.backfill.run import BootstrapTarget, NodeResult, bootstrap, run_backfill
+from penstock.backfill.warehouse import Warehouse, open_warehouse
+from penstock.ops.kernel import Driver
+from penstock.processors.apps import AppName
+from penstock.state.files import LocalFileStore
+from penstock.transport import Bucket, CategorySpec, Outgoing, Position
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket, Outgoing, Position
 
 LIMIT_S = 400.0
 pytestmark = pytest.mark.exhaustive
@@ -206,7 +203,7 @@ def spark(world: World) -> Iterator[None]:
 
 @pytest.mark.parametrize("category", ["placed", "numbered", "summed"])
 def test_a_cluster_produces_the_streams_results(world: World, by_command: dict[str, Any], category: str) -> None:
-    """For every kind of processor, with a module beside the app and a lookup file that only the driver's machine has."""
+    """Every kind of processor agrees, with a module beside the app and a lookup file of the driver's machine."""
     given = [tuple(row[name] for name in ("meter", "at", "litres")) for row in world.rows("batch", category)]
 
     assert sorted(given) == sorted((one.meter, one.at, one.litres) for one in world.stream[category])

@@ -5,24 +5,21 @@ from __future__ import annotations
 import random
 import shutil
 from collections import defaultdict
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.run.backfill import run_backfill
-from penstock.backfill.run.plans import Order
-from penstock.backfill.spark.session import spark_session
-from penstock.backfill.warehouse.columns import Columns
-from penstock.backfill.warehouse.warehouse import open_warehouse
-from penstock.processors.apps.apps import AppName
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.codecs.by_category import Codecs, encoded_messages
+from penstock.backfill.archive import Archiver
+from penstock.backfill.run import Order, run_backfill
+from penstock.backfill.spark import spark_session
+from penstock.backfill.warehouse import RecordColumns, open_warehouse
+from penstock.processors.apps import AppName
+from penstock.transport import Bucket, CategorySpec
+from penstock.transport.codecs import Codecs, encoded_messages
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket
 
 
 class Sale(ps.Record, frozen=True):
@@ -61,7 +58,7 @@ def test_a_backfill_keeps_the_state_of_each_key(tmp_path: Path) -> None:
     """The state of each key is its own, also where two keys differ in one field only."""
     if not shutil.which("java"):
         pytest.skip("Spark needs Java 17 or later on PATH: keys of several fields do not pass through Spark")
-    dice, midnight = random.Random(7), datetime(2024, 2, 1, tzinfo=timezone.utc)
+    dice, midnight = random.Random(7), datetime(2024, 2, 1, tzinfo=UTC)
     start = int(midnight.timestamp() * 1000)
     given = [Sale(f"t{dice.randrange(3)}", dice.randrange(3), start + n, dice.randrange(100)) for n in range(200)]
     bus, warehouse = MemoryBus(), open_warehouse(tmp_path / "warehouse")
@@ -81,7 +78,7 @@ def test_a_backfill_keeps_the_state_of_each_key(tmp_path: Path) -> None:
             master="local[2]",
             order=Order.EVENT_TIME,
         )
-    columns = Columns(Total)
+    columns = RecordColumns(Total)
     table = pq.read_table(folder / "category=totals").select(columns.schema.names)
     batch = {record for part in table.to_batches() for record in columns.records(part)}
     sums: defaultdict[tuple[str, int], int] = defaultdict(int)

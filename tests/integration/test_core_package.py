@@ -15,7 +15,7 @@ from support.cli import Cli
 from support.meters import readings
 
 from penstock import __version__
-from penstock.ops.config.toml_file import TomlFile
+from penstock.ops.shell import TomlFile
 
 REPOSITORY = Path(__file__).parents[2]
 WITHOUT_THE_BATCH_SIDE = """
@@ -73,6 +73,7 @@ def test_the_wheel_has_each_file_of_the_package(wheel: Path) -> None:
         assert {name for name in packed.namelist() if name.startswith("penstock/")} == files - links | {
             "penstock/processors/declare/key_hashes.so",
             "penstock/transport/kafka/gather.so",
+            "penstock/transport/kafka/plugin.so",
             "penstock/transport/codecs/flat_json.so",
         }
 
@@ -98,7 +99,7 @@ def test_a_worker_needs_no_batch_side(core: Cli, app: Path, prefix: str) -> None
 
 @pytest.mark.exhaustive
 def test_the_steps_of_an_image_install_what_an_app_needs(wheel: Path, tmp_path: Path) -> None:
-    """Those of its first stage, in a folder of this machine in place of a container's: locked, with hashes, and without Spark."""
+    """The steps of the first stage run in a folder of this machine. They install what is locked, with hashes, and without Spark."""
     Cli(None, tmp_path).ok("new", "shop")
     project, installed = Cli(None, tmp_path / "shop"), tmp_path / "installed"
     shutil.copy(wheel, project.folder / "wheels")

@@ -13,8 +13,8 @@ from support.browser import Browser
 from support.cli import Cli
 from support.meters import APP, readings
 
+from penstock.transport import Outgoing
 from penstock.transport.kafka import KafkaBus
-from penstock.transport.messages import Outgoing
 
 PICTURES = Path(__file__).parents[2] / "artifacts" / "dashboard"
 SIZES = {"desktop": (1280, 900), "tablet": (800, 1000), "phone": (390, 844)}

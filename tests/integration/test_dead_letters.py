@@ -54,7 +54,7 @@ class Row(ps.Record, frozen=True):
 rows = ps.Category("{prefix}.rows", Row, key="page", event_time="at", buckets=1)
 
 class Post(ps.Stateless):
-    name, reads, writes = "{prefix}.post", rows, ps.sinks.HttpEndpoint("POST_URL", Row)
+    name, reads, writes = "{prefix}.post", rows, ps.sinks.HttpSink("POST_URL", Row)
 
     def process(self, event):
         yield event
@@ -62,7 +62,7 @@ class Post(ps.Stateless):
 
 
 def test_rows_that_an_endpoint_refuses_are_dropped_or_sent_again(cli: Cli, prefix: str) -> None:
-    """Their letters name an endpoint, which is no topic, in place of a category."""
+    """Their letters name an endpoint instead of a category."""
     app = cli.folder / "post.py"
     app.write_text(POSTED.replace("{prefix}", prefix))
     with endpoint() as (url, stored, refused):

@@ -22,11 +22,11 @@ from support.meters import readings
 from support.plain import values
 from typer.testing import CliRunner, Result
 
-from penstock.ops.cli.command_line import app
-from penstock.ops.deploy.deployment_status import DeploymentStatus, deployment_status
-from penstock.ops.deploy.errors import NameTaken, NotDeployed, UpdateFailed
-from penstock.ops.deploy.registry import DeploymentFiles, all_deployments, find_deployment
-from penstock.ops.dev_services.service import Daemon
+from penstock.ops.deploy import DeploymentFiles, NotDeployed, all_deployments, deployment_status, find_deployment
+from penstock.ops.deploy.deployment_status import DeploymentStatus
+from penstock.ops.deploy.errors import NameTaken, UpdateFailed
+from penstock.ops.shell.command_line.main import app
+from penstock.ops.start import Daemon
 from penstock.transport.kafka import KafkaBus
 
 METERS = 7
@@ -122,7 +122,7 @@ def run_by(folder: Path, name: str) -> list[int | None]:
 def test_deployments_under_load_count_each_reading_once(
     totals: Path, dir_: Path, prefix: str, kafka: str, kafka_bus: KafkaBus, wait_until: Callable[..., None]
 ) -> None:
-    """Deploy, scale up, update, fail an update, scale down, roll back and take down."""
+    """The steps are deploy, scale up, update, fail an update, scale down, roll back and take down."""
     name, good = f"{prefix}.totals", totals.read_text()
     with Feeding(kafka, f"{prefix}.readings", readings_from, every_s=0.02) as feeding:
         penstock("deploy", str(totals))
@@ -259,7 +259,7 @@ def owners(kafka: str, group: str) -> dict[str, frozenset[int]]:
 def test_no_operation_takes_a_bucket_from_its_worker(
     totals: Path, dir_: Path, prefix: str, kafka: str, kafka_bus: KafkaBus, wait_until: Callable[..., None]
 ) -> None:
-    """A worker is the same member of its group after a deploy, a kill, and the repair of a killed supervisor. A removed one leaves at once."""
+    """A worker stays a member of its group after a deploy, a kill, and a supervisor's repair. A removed one leaves at once."""
     name, files, code = f"{prefix}.totals", DeploymentFiles(dir_, f"{prefix}.totals"), totals.read_text()
     supervisor = Daemon("supervisord", dir_ / "supervisor")
     with Feeding(kafka, f"{prefix}.readings", readings_from, every_s=0.02) as feeding:
@@ -306,7 +306,7 @@ def test_no_operation_takes_a_bucket_from_its_worker(
 def test_a_killed_supervisor_is_reported_with_the_workers_that_it_left(
     totals: Path, prefix: str, dir_: Path, wait_until: Callable[..., None]
 ) -> None:
-    """The state follows each step: running, unsupervised, lost, running again by the suggested command, stopped, purged."""
+    """The state follows each step: running, unsupervised, lost, running again by the suggested command, stopped and purged."""
     name = f"{prefix}.totals"
 
     def current() -> dict[str, Any]:

@@ -15,18 +15,18 @@ from support.protos import generate
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from penstock.ops.cli.command_line import app
-from penstock.ops.cli.root import commands_of
-from penstock.ops.cli.sections import NAMED_SECTIONS, SECTIONS
-from penstock.ops.config.configuration import Configuration
-from penstock.ops.config.toml_file import TomlFile
+from penstock.ops.shell import TomlFile
+from penstock.ops.shell.command_line.main import app
+from penstock.ops.shell.command_line.root import commands_of
+from penstock.ops.shell.config.configuration import Configuration
+from penstock.ops.shell.options.sections import NAMED_SECTIONS, SECTIONS
 from penstock.ops.sql.example_tests import run_examples
-from penstock.processors.sql.compiler import compile_app
-from penstock.processors.sql.errors import SqlText
+from penstock.processors.sql import SqlText, compile_app
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = sorted((ROOT / "docs").glob("*.md"))
+TASKS = [page for page in PAGES if page.name.startswith("howto-")]
 COMMAND = Path(sys.executable).with_name("penstock")
 
 
@@ -44,7 +44,7 @@ def local_broker(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_the_first_processor_of_the_readme_runs(local_broker: Path) -> None:
-    """Typed as printed, on a broker that it starts itself, it prints the promised output; so does its test."""
+    """It is typed as printed. On a broker that it starts itself, it prints the promised output, and its test passes."""
     program, test = blocks(README, "python")
     commands = next(block for block in blocks(README, "") if "dev up" in block)
     (local_broker / "meters.py").write_text(program)
@@ -114,7 +114,7 @@ def test_the_commands_of_scuba_print_the_promised_rows(local_broker: Path) -> No
 
 @pytest.mark.exhaustive
 def test_the_commands_of_the_query_page_print_the_promised_rows(local_broker: Path) -> None:
-    """From the app in SQL to the client in Python, as printed."""
+    """The commands range from the app in SQL to the client in Python."""
     page = (ROOT / "docs" / "queries.md").read_text(encoding="utf-8")
     (local_broker / "shop.sql").write_text(blocks(page, "sql")[0])
     setup = f"set -e\nexport PATH={COMMAND.parent}:$PATH\nunset PENSTOCK_KAFKA\ntrap 'kill %1; wait' EXIT"
@@ -184,15 +184,20 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert "TopKeys" in (tmp_path / "reference" / "monoids.html").read_text(encoding="utf-8")
 
 
+def program_of(page: Path) -> str:
+    """Return the Python blocks of a page as one program; a page of tasks continues the program of howto.md."""
+    pages = [page.with_name("howto.md"), page] if page in TASKS else [page]
+    return "\n".join(block for each in pages for block in blocks(each.read_text(encoding="utf-8"), "python"))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
     """The blocks of a page are one program. Blocks of .proto files begin with their names, and are compiled first."""
     protos = {block.split()[1]: block for block in blocks(page.read_text(encoding="utf-8"), "proto")}
     if protos:
         generate(tmp_path, protos)
-    program = "\n".join(blocks(page.read_text(encoding="utf-8"), "python"))
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program_of(page)], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
     )
 
     assert done.returncode == 0, done.stderr
@@ -239,8 +244,7 @@ def test_every_command_on_a_page_exists(page: Path) -> None:
 
 def test_the_tasks_have_unique_names_and_a_link() -> None:
     """There are at least forty; each links to the page with the details."""
-    text = (ROOT / "docs" / "howto.md").read_text(encoding="utf-8")
-    _, *tasks = re.split(r"^### ", text, flags=re.MULTILINE)
+    tasks = [task for page in TASKS for task in page.read_text(encoding="utf-8").split("\n## ")[1:]]
     names = [task.partition("\n")[0] for task in tasks]
 
     assert len(set(names)) == len(names) >= 40

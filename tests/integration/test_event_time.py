@@ -12,7 +12,7 @@ import pytest
 from support.cli import Cli
 from support.plain import values
 
-from penstock.processors.declare.partitioner import bucket_of
+from penstock.processors.declare import bucket_of
 
 MINUTE = 60_000
 BEGIN = 1_700_000_000_000 // (60 * MINUTE) * 60 * MINUTE

@@ -12,8 +12,8 @@ from support.cli import Cli
 from support.exactness import large_readings
 from support.meters import readings
 
-from penstock.backfill.warehouse.layout import DAY_MS
-from penstock.ops.dev_services import running_hdfs
+from penstock.backfill.warehouse import DAY_MS
+from penstock.ops.start.dev_services.services import running_hdfs
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 
 @pytest.mark.exhaustive
 def test_stream_and_batch_agree_on_hdfs(cli: Cli, app: Path, prefix: str, hdfs: dict[str, str]) -> None:
-    """For all three kinds; a second archive run and a second backfill duplicate nothing."""
+    """All three kinds agree. A second archive run and a second backfill duplicate nothing."""
     where = ["--warehouse", f"{hdfs['rpc']}/warehouse", "--webhdfs", hdfs["webhdfs"]]
     batch = ["--from", "1970-01-01", "--to", "1970-01-02", "--output", f"{hdfs['rpc']}/batch", *where]
     cli.ok("category", "create", str(app))

@@ -10,9 +10,9 @@ import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from support.cli import Cli
 
-from penstock.ops.dev_services.jars import fetch, pyspark_jar
-from penstock.ops.dev_services.java import find_java
-from penstock.ops.dev_services.kafka import JARS
+from penstock.ops.start.dev_services.jars import fetch, pyspark_jar
+from penstock.ops.start.dev_services.java import find_java
+from penstock.ops.start.dev_services.kafka import JARS
 
 APP = """
 import penstock as ps

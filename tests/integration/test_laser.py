@@ -22,9 +22,9 @@ from support.kubectl import Kubectl, is_ready, pod_command
 from support.secured_kafka import certificate
 
 import penstock as ps
-from penstock.ops.dev_services.ports import free_port
-from penstock.ops.dev_services.service import Daemon
-from penstock.ops.serving.client import trusting
+from penstock.ops.serve.results.client import trusting
+from penstock.ops.shell import free_port
+from penstock.ops.start import Daemon
 
 APP = """
 import penstock as ps
@@ -126,7 +126,7 @@ def client_of(port: int, wait_until: WaitUntil, **options: Any) -> Iterator[Any]
 def test_a_client_reads_the_latest_value_of_each_key(
     laser: Laser, port: int, wait_until: WaitUntil, protocol: int
 ) -> None:
-    """Of events before and after the start; a tombstone deletes the pair."""
+    """The events come before and after the start. A tombstone deletes the pair."""
     laser.send(ranking("UA", "LAX"), ranking("DL", "ATL"), ranking("UA", "SFO"))
     laser.start("--key", "carrier", "--value", "top", port=port)
     with client_of(port, wait_until, protocol=protocol) as client:
@@ -146,7 +146,7 @@ def test_a_client_reads_the_latest_value_of_each_key(
 def test_several_columns_are_joined_in_the_key_and_an_object_in_the_value(
     laser: Laser, port: int, wait_until: WaitUntil
 ) -> None:
-    """In the order of the command line; a separator within a column is escaped. Lookup joins can read the objects."""
+    """They have the order of the command line, and a separator within a column is escaped. Lookup joins can read the objects."""
     laser.send(ranking("UA", "LAX", "EWR", 7), ranking("a:b", "x", "c", 8))
     laser.start("--key", "origin,carrier", "--value", "flights,top", port=port)
     with client_of(port, wait_until) as client:
@@ -183,7 +183,7 @@ def test_a_pair_ends_with_its_lifetime(laser: Laser, port: int, wait_until: Wait
 
 
 def test_a_scan_returns_every_key(laser: Laser, port: int, wait_until: WaitUntil) -> None:
-    """Across buckets and pages, also those that match a pattern only."""
+    """It covers all buckets and pages, also with a pattern."""
     laser.send(*(ranking(f"k{number}", "x") for number in range(50)))
     laser.start("--key", "carrier", "--value", "top", port=port)
     with client_of(port, wait_until) as client:
@@ -192,7 +192,7 @@ def test_a_scan_returns_every_key(laser: Laser, port: int, wait_until: WaitUntil
 
 
 def test_only_the_token_opens_the_table(laser: Laser, port: int, tmp_path: Path, wait_until: WaitUntil) -> None:
-    """Over TLS, with both protocols. Neither log nor message contains it."""
+    """The connection uses TLS, with both protocols. Neither log nor message contains the token."""
     authority = certificate(tmp_path)
     tls: dict[str, Any] = {"ssl": True, "ssl_ca_certs": str(authority)}
     http = free_port()
@@ -218,7 +218,7 @@ def test_only_the_token_opens_the_table(laser: Laser, port: int, tmp_path: Path,
 
 
 def test_a_restarted_server_has_the_same_pairs(laser: Laser, port: int, wait_until: WaitUntil) -> None:
-    """After kill -9, too; it continues from its saved state."""
+    """It continues from its saved state after kill -9, too."""
     laser.send(ranking("UA", "LAX"))
     killed = laser.start("--key", "carrier", "--value", "top", port=port)
     with client_of(port, wait_until) as client:
@@ -284,9 +284,9 @@ def test_no_read_fails_while_one_of_two_deployed_servers_lives(
 def test_the_manifests_of_a_cluster_serve_a_table(
     laser: Laser, tmp_path: Path, port: int, wait_until: WaitUntil
 ) -> None:
-    """Their command serves clients with the token, and is ready then. Without a cluster: in a folder in place of the pod's, at other ports.
+    """Their command serves clients with the token, in a folder of this machine and at other ports, and reports that it is ready.
 
-    Kubectl receives the manifests, and later the names of the objects to delete; the volumes are named, which stay.
+    Kubectl receives the manifests, and later the names of the objects to delete. The command names the volumes, which stay.
     """
     kubectl, health = Kubectl(tmp_path / "bin"), free_port()
     table = laser.table[-24:]  # names of objects are limited
@@ -335,7 +335,7 @@ def test_the_manifests_of_a_cluster_serve_a_table(
 
 
 def test_a_pipeline_and_bad_requests(laser: Laser, port: int, wait_until: WaitUntil) -> None:
-    """Replies are in the order of the requests; a bad request ends only its own connection."""
+    """Replies are in the order of the requests. A bad request ends its own connection, and a crowd ends the oldest silent one."""
     laser.send(ranking("UA", "LAX"))
     laser.start("--key", "carrier", "--value", "top", "--connections", "3", port=port)
     with client_of(port, wait_until) as client:
@@ -351,10 +351,12 @@ def test_a_pipeline_and_bad_requests(laser: Laser, port: int, wait_until: WaitUn
         assert b"more than 1048576 bytes" in exchanged(port, b"*2\r\n$3\r\nGET\r\n$9000000\r\n" + b"x" * 1_100_000)
         assert client.get("UA") == "LAX"
         with (
+            socket.create_connection(("127.0.0.1", port), timeout=90) as oldest,
             socket.create_connection(("127.0.0.1", port)),
             socket.create_connection(("127.0.0.1", port)),
         ):
-            assert b"max number of clients" in exchanged(port, b"")
+            assert b"max number of clients" in oldest.recv(65536)
+            assert client.get("UA") == "LAX"
 
 
 def exchanged(port: int, request: bytes) -> bytes:
@@ -371,13 +373,15 @@ def exchanged(port: int, request: bytes) -> bytes:
 
 
 def test_other_machines_need_a_token(laser: Laser, port: int) -> None:
-    """Without one, or with one that could be guessed, nothing is served, and nothing deployed."""
+    """Without a token, or with a token that could be guessed, nothing is served or deployed."""
     options = ("laser", "serve", laser.table, "--app", str(laser.app), "--category", laser.category, "--key", "carrier")
     refused = laser.cli(*options, "--value", "top", "--host", "0.0.0.0", "--port", str(port))  # noqa: S104 - refused
     short = laser.cli(*options, "--value", "top", "--port", str(port), PENSTOCK_LASER_TOKEN="short")  # noqa: S106 - refused
     deploy = ("laser", "deploy", *options[2:], "--value", "top", "--host", "0.0.0.0", "--dry-run")  # noqa: S104 - refused
     deployed = laser.cli(*deploy)
-    protected = laser.cli(*deploy, "--token", TOKEN)
+    file = laser.cli.folder / "token"
+    file.write_text(TOKEN)
+    protected = laser.cli(*deploy, "--token-file", str(file))
 
     assert (refused.returncode, short.returncode, deployed.returncode) == (1, 1, 1)
     assert "PENSTOCK_LASER_TOKEN" in refused.stderr

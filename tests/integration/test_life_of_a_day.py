@@ -14,7 +14,7 @@ LIMIT_S = 1100.0
 
 @pytest.mark.exhaustive
 def test_a_day_of_operations(tmp_path: Path) -> None:
-    """Deploy, load, lag, scale out, kill, update, fail an update, roll back, replay, reset and take down."""
+    """The steps are deploy, load, lag, scale out, kill, update, fail an update, roll back, replay, reset and take down."""
     done = subprocess.run(
         [sys.executable, str(PROGRAM)], cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )

@@ -11,19 +11,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from hdfs import InsecureClient
 
-from penstock.ops.dev_services import (
-    JarsUnavailableError,
-    JavaMissingError,
-    JavaTooOldError,
-    LocalServices,
-    ServiceFailedError,
-    ServiceStatus,
-    kafka_address,
-    running_hdfs,
-    running_kafka,
-)
-from penstock.ops.dev_services.ports import LOOPBACK
-from penstock.ops.dev_services.service import Daemon
+from penstock.ops.shell import LOOPBACK
+from penstock.ops.start import Daemon, ServiceFailedError
+from penstock.ops.start.dev_services.errors import JarsUnavailableError, JavaMissingError, JavaTooOldError
+from penstock.ops.start.dev_services.service import ServiceStatus
+from penstock.ops.start.dev_services.services import LocalServices, kafka_address, running_hdfs, running_kafka
 
 LIMIT_S = 90.0
 
@@ -129,7 +121,7 @@ def test_a_killed_kafka_is_stale_and_restarts(services: LocalServices) -> None:
 
 
 def test_commands_find_a_kafka_that_hangs(services: LocalServices, tmp_path: Path) -> None:
-    """They report that it does not answer, and not that none runs; after its death, there is none to ask."""
+    """They report that it does not answer. After its death, they report that none runs."""
     started = up(services, "kafka")
     process = psutil.Process(started.pid)
     process.suspend()

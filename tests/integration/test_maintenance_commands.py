@@ -10,8 +10,8 @@ from support.cli import Cli
 from support.meters import readings
 from typer.testing import CliRunner
 
-from penstock.ops.cli.command_line import app as commands
-from penstock.processors.errors import PenstockError
+from penstock.ops.shell.command_line.main import app as commands
+from penstock.processors import PenstockError
 
 
 def totals(cli: Cli, prefix: str) -> list[tuple[str, int, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -14,17 +14,14 @@ import pytest
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator
 
 import penstock as ps
-from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.run.backfill import run_backfill
-from penstock.backfill.run.plans import Order
-from penstock.backfill.spark.session import spark_session
-from penstock.backfill.warehouse.columns import Columns
-from penstock.backfill.warehouse.warehouse import open_warehouse
-from penstock.processors.apps.apps import AppName
+from penstock.backfill.archive import Archiver
+from penstock.backfill.run import Order, run_backfill
+from penstock.backfill.spark import spark_session
+from penstock.backfill.warehouse import RecordColumns, open_warehouse
+from penstock.processors.apps import AppName
 from penstock.testing import Driver
-from penstock.transport.category_spec import CategorySpec
+from penstock.transport import Bucket, CategorySpec, outgoing
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket, outgoing
 
 
 class Item(BaseModel):
@@ -80,11 +77,11 @@ def test_a_backfill_over_models_equals_the_stream(tmp_path: Path) -> None:
     """Each message is validated once, when it is read from the bus: the archive contains the result."""
     if not shutil.which("java"):
         pytest.skip("Spark needs Java 17 or later on PATH: models do not pass through Spark")
-    dice, start = random.Random(11), datetime(2024, 2, 1, tzinfo=timezone.utc).timestamp()
+    dice, start = random.Random(11), datetime(2024, 2, 1, tzinfo=UTC).timestamp()
     given = [
         {
             "shopId": f"s{dice.randrange(4)}",
-            "at": datetime.fromtimestamp(start + second, timezone.utc).isoformat(),
+            "at": datetime.fromtimestamp(start + second, UTC).isoformat(),
             "items": [
                 {"articleId": f"a{dice.randrange(9)}", "price": f"{dice.randrange(1_000)}.5"}
                 for _ in range(dice.randrange(3))
@@ -111,7 +108,7 @@ def test_a_backfill_over_models_equals_the_stream(tmp_path: Path) -> None:
             master="local[2]",
             order=Order.EVENT_TIME,
         )
-    columns = Columns(Turnover)
+    columns = RecordColumns(Turnover)
     table = pq.read_table(folder / f"category={turnovers.name}").select(columns.schema.names)
     batch = [record for part in table.to_batches() for record in columns.records(part)]
     driver = Driver(Turnovers)

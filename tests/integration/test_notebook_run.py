@@ -34,7 +34,7 @@ class Double(ps.Stateless[Sale, Sale]):
 def test_a_notebook_reads_and_replays_the_topic_of_an_app(
     cli: Cli, kafka: str, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Twice with the same result; the deployed processor's output is complete and has no duplicates."""
+    """A second replay has the same result. The deployed processor's output is complete and has no duplicates."""
     (cli.folder / "app.py").write_text(APP.replace("{prefix}", prefix))
     sent = [{"shop": f"s{number % 5}", "at": 1_700_000_000_000 + number, "cents": number} for number in range(500)]
     cli.ok("category", "create", "app.py")

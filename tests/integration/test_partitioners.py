@@ -129,7 +129,7 @@ def test_a_count_per_key_is_right_or_refused(written: str, cli: Cli, kafka: str,
 
 
 def test_integer_keys_of_a_default_client_are_counted(cli: Cli, kafka: str, prefix: str) -> None:
-    """Eight big-endian bytes, placed by librdkafka's default; with text keys declared, the error names both declarations."""
+    """They have eight big-endian bytes, placed by librdkafka's default. If text keys are declared, the error names both declarations."""
     codec, partitioner = "ps.KeyCodec.INT64", "ps.Partitioner.CONSISTENT"
     write_app(cli, prefix, "ps.Partitioner.MURMUR2")
     events = rides()

@@ -15,8 +15,8 @@ import pytest
 from support.cli import Cli
 from support.plain import messages
 
+from penstock.transport import Outgoing
 from penstock.transport.kafka import KafkaBus, KafkaSettings
-from penstock.transport.messages import Outgoing
 
 CLIENTS = Path(__file__).parents[2] / "examples/pipe"
 LOG = [b"%s line %d" % (b"ERROR" if n % 7 == 3 else b"fine", n) for n in range(3_000)]
@@ -70,7 +70,7 @@ def test_a_program_reads_one_category_and_writes_another(
 def test_a_failing_line_stops_the_pipe_with_its_offset_and_loses_nothing(
     cli: Cli, log: str, kafka: str, prefix: str
 ) -> None:
-    """The error names the program, its status and what it reported. As dead letters, the other lines are processed."""
+    """The error names the program, its status and its error output. With dead letters, the other lines are processed."""
     script = cli.folder / "picky.py"
     script.write_text(
         (CLIENTS / "errors.py")
@@ -94,7 +94,7 @@ def test_a_failing_line_stops_the_pipe_with_its_offset_and_loses_nothing(
 
 
 def test_a_pipe_that_reads_nothing_says_why(cli: Cli, log: str, prefix: str, wait_until: Callable[..., None]) -> None:
-    """Its position has a name, which another position needs. A pipe that was stopped has not come to the end."""
+    """Its position has a name, and another position needs another name. A pipe that was stopped has not reached the end."""
     run = ("pipe", log, "--to", f"{prefix}.out", "--create", "--until-end", "--name", f"{prefix}.copy")
     busy = cli.start(*run, "--time-limit", "1", "--", "sh", "-c", "echo $$ > pid; sleep 1000")
     wait_until((cli.folder / "pid").exists)
@@ -118,7 +118,7 @@ def test_output_without_a_category_is_refused(cli: Cli, log: str) -> None:
 
 
 def test_a_missing_program_and_a_missing_category_are_explained(cli: Cli, log: str, prefix: str) -> None:
-    """Before the first line is read."""
+    """The error comes before the first line is read."""
     program = cli("pipe", log, "--", "nonesuch")
     category = cli("pipe", f"{prefix}.nonesuch", "--", "cat")
     status = cli("pipe", log, "--success", "2", "--", "cat")
@@ -133,7 +133,7 @@ def test_a_missing_program_and_a_missing_category_are_explained(cli: Cli, log: s
 
 
 def test_json_fields_are_keys(cli: Cli, kafka: str, prefix: str) -> None:
-    """With `jq`, whose objects contain the key."""
+    """The objects of `jq` contain the key."""
     cli.ok("category", "create", f"{prefix}.in", "--buckets", "1")
     send(kafka, f"{prefix}.in", [b'{"user": "ann", "n": 2}', b'{"user": "bob", "n": 3}'])
     run = ("pipe", f"{prefix}.in", "--to", f"{prefix}.out", "--create", "--until-end", "--simple", "--key", "user")

@@ -13,7 +13,7 @@ from support.cli import Cli
 from support.feeding import Feeding
 from support.plain import values
 
-from penstock.ops.dev_services.service import Daemon
+from penstock.ops.start import Daemon
 from penstock.transport.kafka import KafkaBus
 
 APP = """
@@ -127,7 +127,7 @@ def expect_each_order_in_one_window(windows: list[dict[str, Any]], late: list[di
 def test_a_blue_green_deploy_under_load_loses_and_repeats_no_record(
     cli: Cli, shop: Path, prefix: str, kafka: str, kafka_bus: KafkaBus, wait_until: Callable[..., None]
 ) -> None:
-    """Although the command is killed while both apps are drained; its repetition completes it, and the clone is gone."""
+    """The command is killed while both apps are drained. Its repetition completes the deploy and removes the clone."""
     green = cli.folder / "changed" / "shop.py"
     green.parent.mkdir()
     green.write_text(shop.read_text().replace("VERSION = 1", "VERSION = 2"))

@@ -5,25 +5,22 @@ from __future__ import annotations
 import random
 import shutil
 from collections import defaultdict
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.run.backfill import run_backfill
-from penstock.backfill.run.plans import Order
-from penstock.backfill.spark.session import spark_session
-from penstock.backfill.warehouse.columns import Columns
-from penstock.backfill.warehouse.warehouse import open_warehouse
-from penstock.processors.apps.apps import AppName
+from penstock.backfill.archive import Archiver
+from penstock.backfill.run import Order, run_backfill
+from penstock.backfill.spark import spark_session
+from penstock.backfill.warehouse import RecordColumns, open_warehouse
+from penstock.processors.apps import AppName
 from penstock.testing import Driver
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.codecs.by_category import Codecs, encoded_messages
+from penstock.transport import Bucket, CategorySpec
+from penstock.transport.codecs import Codecs, encoded_messages
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket
 
 
 class Rose(ps.Record, frozen=True, tag="rose"):
@@ -78,10 +75,10 @@ class Large(ps.Stateless[Rose | Fell, Rose | Fell]):
 
 
 def test_a_backfill_equals_the_stream(tmp_path: Path) -> None:
-    """State over two types, and a category with two types as output."""
+    """The state covers two types, and an output category has two types."""
     if not shutil.which("java"):
         pytest.skip("Spark needs Java 17 or later on PATH: unions do not pass through Spark")
-    dice, midnight = random.Random(7), datetime(2024, 2, 1, tzinfo=timezone.utc)
+    dice, midnight = random.Random(7), datetime(2024, 2, 1, tzinfo=UTC)
     start = int(midnight.timestamp() * 1000)
     given: list[Rose | Fell] = [
         Rose(f"s{dice.randrange(4)}", start + n, dice.randrange(100))
@@ -103,7 +100,7 @@ def test_a_backfill_equals_the_stream(tmp_path: Path) -> None:
             run_backfill(
                 app, warehouse, first=day, last=day, output=open_warehouse(folder), master="local[2]", order=order
             )
-            columns = Columns(output.record)
+            columns = RecordColumns(output.record)
             table = pq.read_table(folder / f"category={output.name}").select(columns.schema.names)
             batch[output.name] = [record for part in table.to_batches() for record in columns.records(part)]
     driver = Driver(Large)

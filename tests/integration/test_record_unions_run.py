@@ -52,7 +52,7 @@ def given_messages(count: int) -> list[dict[str, object]]:
 
 
 def test_a_worker_folds_all_types_of_a_topic(cli: Cli, kafka: str, prefix: str) -> None:
-    """The balance of each order is that of its events in order, across a restart; messages of other types are skipped."""
+    """The balance of each order is computed from its events in order, across a restart. Messages of other types are skipped."""
     (cli.folder / "app.py").write_text(APP.replace("{prefix}", prefix))
     messages = given_messages(300)
     cli.ok("category", "create", "app.py")

@@ -12,7 +12,7 @@ from support.cli import Cli
 from support.databases import PASSWORD, Redis
 from support.meters import HOUR, readings
 
-from penstock.processors.apps.apps import AppName
+from penstock.processors.apps import AppName
 
 REMOTE = '''
 import penstock

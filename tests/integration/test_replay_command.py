@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 from support.cli import Cli
@@ -36,7 +36,7 @@ def test_a_replay_beside_a_live_worker_disturbs_nothing(
 
     send(0)
     wait_until(backed_up)
-    since = datetime.now(timezone.utc).isoformat()
+    since = datetime.now(UTC).isoformat()
     send(200)
     span = ["app.py:Totals", "--from", since, "--backup", "backups"]
 

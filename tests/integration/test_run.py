@@ -18,8 +18,8 @@ from support.cli import Cli
 from support.exactness import expect_hours_count_each_reading_once, expect_totals_count_each_reading_once
 from support.meters import readings
 
-from penstock.ops.dev_services import LocalServices
-from penstock.transport.errors import BusUnreachable
+from penstock.ops.start.dev_services.services import LocalServices
+from penstock.transport import BusUnreachable
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 
@@ -31,7 +31,7 @@ def members(kafka: str, group: str) -> int:
 
 
 def test_a_whole_app_runs_to_the_end(cli: Cli, app: Path, prefix: str, kafka: str) -> None:
-    """All three kinds and two codecs, each processor in its own process; every result equals an independent computation."""
+    """It has all three kinds and two codecs, and each processor has its own process. Every result equals an independent computation."""
     cli.ok("category", "create", str(app))
     cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(3000))
     cli.ok("run", str(app), "--until-end")
@@ -54,7 +54,7 @@ def test_a_second_run_resumes_where_the_first_ended(cli: Cli, app: Path, prefix:
 def test_sigterm_ends_with_a_last_checkpoint(
     cli: Cli, app: Path, prefix: str, kafka: str, kafka_bus: KafkaBus, wait_until: Callable[..., None]
 ) -> None:
-    """Stopped in the middle and restarted, the processor counts each event once."""
+    """It is stopped in the middle and restarted, and counts each event once."""
     cli.ok("category", "create", str(app))
     cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(3000))
     cli.ok("run", f"{app}:Large", "--until-end")
@@ -104,7 +104,7 @@ def test_two_workers_share_the_buckets_and_hand_state_over(
 def test_a_whole_app_stops_cleanly(
     cli: Cli, app: Path, prefix: str, kafka: str, kafka_bus: KafkaBus, wait_until: Callable[..., None]
 ) -> None:
-    """On SIGTERM every processor saves a last checkpoint; after a restart nothing is processed twice."""
+    """On SIGTERM, every processor saves a last checkpoint. After a restart, nothing is processed twice."""
     cli.ok("category", "create", str(app))
     cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(2000))
     running = cli.start("run", str(app))
@@ -213,7 +213,8 @@ def test_an_unreachable_broker_is_named(cli: Cli, app: Path) -> None:
         cli("run", f"{app}:Large", "--fail-fast", PENSTOCK_KAFKA=address),
         address,
         "No Kafka broker answers",
-        "Check that the broker runs",
+        "refuses the connection, so nothing listens there",
+        "Start the broker, or correct the address",
     )
 
 
@@ -250,7 +251,7 @@ def test_commands_that_do_not_wait_report_an_unreachable_broker_in_time(cli: Cli
 def test_outputs_of_an_idle_worker_wait_for_nothing(
     cli: Cli, app: Path, prefix: str, kafka_bus: KafkaBus, wait_until: Callable[..., None]
 ) -> None:
-    """Neither for a checkpoint nor for more outputs in the same request."""
+    """They wait neither for a checkpoint nor for more outputs in the same request."""
     app.write_text(
         app.read_text().replace(
             "reads, writes = readings, large",
@@ -259,7 +260,7 @@ def test_outputs_of_an_idle_worker_wait_for_nothing(
         )
     )
     cli.ok("category", "create", str(app))
-    (cli.folder / "penstock.toml").write_text('[kafka-settings]\n"linger.ms" = 120000\n')
+    (cli.folder / "penstock.toml").write_text('[kafka-settings]\n"linger.ms" = 120000\n"session.timeout.ms" = 300000\n')
     cli.start("run", f"{app}:Large")
     cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(100))
     wait_until(lambda: sum(kafka_bus.catalog.ends(f"{prefix}.large").values()) > 0, 60)
@@ -395,7 +396,7 @@ def seven_expired(cli: Cli, app: Path, prefix: str, kafka: str, kafka_bus: Kafka
 def test_a_position_that_kafka_no_longer_retains_is_refused(
     cli: Cli, app: Path, prefix: str, kafka_bus: KafkaBus, seven_expired: dict[int, int]
 ) -> None:
-    """The error contains the number of expired events, and a restart reports the same: none is skipped."""
+    """The error contains the number of expired events, and a restart reports the same, so none is skipped."""
     for _ in range(2):
         fails(cli("run", f"{app}:Large", "--until-end"), "7 events expired", "nothing was skipped", "--from-earliest")
 

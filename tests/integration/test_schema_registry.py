@@ -25,8 +25,8 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from support.protos import compiled, generate
 from support.registry_server import PASSWORD, USER, RegistryServer, registry_server
 
-from penstock.ops.dev_services.jars import cache_folder, pyspark_jars
-from penstock.ops.dev_services.java import find_java
+from penstock.ops.start.dev_services.jars import cache_folder, pyspark_jars
+from penstock.ops.start.dev_services.java import find_java
 
 BUCKETS = 4
 EVENTS, USERS = 120, 12
@@ -225,7 +225,7 @@ def words(text: str) -> str:
 def test_messages_of_confluents_serializers_are_counted(
     kind: str, penstock: Cli, kafka: str, prefix: str, registry: RegistryServer, shop: Any
 ) -> None:
-    """Values and keys in the registry's format, over TLS with a password. No request is repeated; Confluent's clients read the totals."""
+    """Values and keys are in the registry's format, over TLS with a password. Each is requested once. Confluent's clients read totals."""
     write_app(penstock, prefix, KINDS[kind].codecs)
     write_value, write_key, read_value, read_key = KINDS[kind].clients(client_of(registry), shop)
     # A reader creates the topics; the keys of both topics have the producer's schema.
@@ -310,7 +310,7 @@ def java(*arguments: str) -> str:
 def test_a_java_producer_is_counted_and_a_java_consumer_reads_the_totals(
     cli: Cli, kafka: str, prefix: str, tmp_path: Path
 ) -> None:
-    """Avro keys and Protobuf values, placed by Kafka's Java client. It registers the text of its schemas."""
+    """It writes Avro keys and Protobuf values, placed by Kafka's Java client, and registers the text of its schemas."""
     with registry_server() as registry:
         cli.environment |= {"REGISTRY": registry.url, "REGISTRY_PASSWORD": PASSWORD}
         generate(cli.folder, {"registry_shop.proto": PROTO})

@@ -19,10 +19,10 @@ from support.cli import Cli
 from support.kubectl import is_ready, pod_command
 from support.query_site import APP, random_views
 
-from penstock.ops.dev_services.ports import free_port
-from penstock.ops.dev_services.service import Daemon
-from penstock.ops.scuba.client import ScubaClient
-from penstock.ops.serving.client import QueryFailed
+from penstock.ops.serve import QueryFailed
+from penstock.ops.serve.rows.client import ScubaClient
+from penstock.ops.shell import free_port
+from penstock.ops.start import Daemon
 
 TOKEN = "a-token-of-the-tests"  # noqa: S105 - of a temporary server
 WaitUntil = Callable[[Callable[[], bool]], None]
@@ -62,7 +62,7 @@ class ScubaSite:
 
 
 def test_events_are_explored_soon_after_they_arrive(cli: Cli, prefix: str, wait_until: WaitUntil) -> None:
-    """Of before the start and after it, in options and in SQL, as a table, JSON lines and CSV."""
+    """Events come before and after the start. Queries are options or SQL, with a table, JSON lines or CSV as output."""
     site = ScubaSite(cli, prefix, wait_until)
     views = random_views(400, seed=1)
     site.send(views[:300])
@@ -115,7 +115,7 @@ def test_events_are_explored_soon_after_they_arrive(cli: Cli, prefix: str, wait_
 def test_a_killed_server_continues_and_duplicates_no_row(
     cli: Cli, prefix: str, wait_until: WaitUntil, tmp_path: Path
 ) -> None:
-    """With a file, killed while it reads; behind a token."""
+    """It has a file and a token, and is killed while it reads."""
     site = ScubaSite(cli, prefix, wait_until)
     options = ("--file", str(tmp_path / "views.duckdb"), "--host", "0.0.0.0")  # noqa: S104 - guarded by the token
     for number in range(2):
@@ -134,7 +134,7 @@ def test_a_killed_server_continues_and_duplicates_no_row(
 
 
 def test_the_manifests_of_a_cluster_serve_events(cli: Cli, prefix: str, wait_until: WaitUntil, tmp_path: Path) -> None:
-    """Their command serves clients with the token, with its rows in a file. Without a cluster: in a folder in place of the pod's, at other ports."""
+    """Their command serves clients with the token, with rows in a file, in a folder of this machine and at other ports."""
     site, port, health = (
         ScubaSite(cli, prefix[-20:], wait_until),
         free_port(),

@@ -6,7 +6,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Thread
 
@@ -18,17 +18,15 @@ from support.browser import Browser
 from support.scuba_site import SAVING, START_MS, Hit, hits, new_bus, random_hits, scuba_on, send
 
 import penstock as ps
-from penstock.backfill.warehouse.layout import StoredFile
-from penstock.ops.clock import SteeredClock
-from penstock.ops.dashboard.access import Access
-from penstock.ops.scuba.explorer import Explorer
-from penstock.ops.scuba.guarded import SCUBA
-from penstock.ops.scuba.queries import PREFIX
-from penstock.ops.scuba.site import create_site
-from penstock.ops.scuba.warehouse_tables import WarehouseTables
-from penstock.ops.serving.serving import http_server
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.messages import Outgoing
+from penstock.backfill.warehouse import ArchivedFile
+from penstock.ops.http import Access, http_server
+from penstock.ops.serve.commands.access_options import SCUBA
+from penstock.ops.serve.rows.explorer import Explorer
+from penstock.ops.serve.rows.queries import PREFIX
+from penstock.ops.serve.rows.site import create_site
+from penstock.ops.serve.rows.warehouse_tables import WarehouseTables
+from penstock.ops.shell import SteeredClock
+from penstock.transport import CategorySpec, Outgoing
 
 PICTURES = Path(__file__).parents[2] / "artifacts" / "scuba"
 SIZES = {"desktop": (1400, 900), "tablet": (820, 1100), "phone": (400, 844)}
@@ -41,6 +39,10 @@ DAYS = ("2026-09-19", "2026-09-20", "2026-09-21")
 COUNTRIES = {"DE": 5, "United States": 9, "SGP": 2, "RUS": 3, "Narnia": 1}
 
 
+LARGE = 2**60
+"""From here on, a browser rounds whole numbers to multiples of 256."""
+
+
 class Visit(ps.Record, frozen=True):
     """A visit from a place."""
 
@@ -48,11 +50,12 @@ class Visit(ps.Record, frozen=True):
     at: ps.EventTime
     latitude: float
     longitude: float
+    number: int
 
 
 visits = ps.Category("visits", Visit, key="country", event_time="at", buckets=1)
 VISITS = [
-    Visit(country, START_MS + number, 40.0 + number, -80.0 - number)
+    Visit(country, START_MS + number, 40.0 + number, -80.0 - number, LARGE + number)
     for country, count in COUNTRIES.items()
     for number in range(count)
 ]
@@ -83,16 +86,16 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def archive(root: Path, day: str, count: int) -> None:
     """Write a file of archived hits: one an hour."""
-    start_ms = int(datetime.fromisoformat(day).replace(tzinfo=timezone.utc).timestamp() * 1000)
+    start_ms = int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp() * 1000)
     times = [start_ms + number % 24 * HOUR_MS for number in range(count)]
     marks = {"_bucket": [0] * count, "_offset": list(range(count)), "_event_time": times, "_arrived": times}
-    path = root / StoredFile(hits.name, day, 0, 0, -1, 1).path
+    path = root / ArchivedFile(hits.name, day, 0, 0, -1, 1).path
     path.parent.mkdir(parents=True)
     pq.write_table(pa.table({"page": [f"/{number % 2}" for number in range(count)], **marks}), path)
 
 
 def _served(explorer: Explorer, listener: socket.socket) -> Iterator[str]:
-    server = http_server(create_site(explorer, Access(None, SCUBA), SAVING), None)
+    server = http_server(create_site(explorer, Access(SCUBA), SAVING), None)
     thread = Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
@@ -103,16 +106,31 @@ def _served(explorer: Explorer, listener: socket.socket) -> Iterator[str]:
 def choose(browser: Browser, *choices: str) -> None:
     """Choose values of controls, as the keyboard does, one directly after the other.
 
+    A control that the page has not drawn yet is waited for: the address changes before the controls do.
+
     Args:
         browser: shows the page.
         choices: a control's label and value, and those of further ones.
     """
-    script = "".join(
-        f"{{ const box = document.querySelector('[aria-label=\"{label}\"]'); box.focus(); box.value = '{value}';"
-        "box.dispatchEvent(new Event('change', { bubbles: true })) }"
-        for label, value in zip(choices[::2], choices[1::2], strict=True)
+    browser.run(
+        """
+        const choices = arguments[0]
+        const limit = performance.now() + 30000
+        const frame = () => new Promise((drawn) => setTimeout(drawn, 10))
+        const found = (label) => document.querySelector(`[aria-label="${label}"]`)
+        return (async () => {
+            for (const [label, value] of choices) {
+                while (!found(label) && performance.now() < limit) await frame()
+                const box = found(label)
+                if (!box) throw new Error(`no control "${label}"`)
+                box.focus()
+                box.value = value
+                box.dispatchEvent(new Event('change', { bubbles: true }))
+            }
+        })()
+        """,
+        list(zip(choices[::2], choices[1::2], strict=True)),
     )
-    browser.run(script)
 
 
 def rows(browser: Browser, label: str) -> list[list[str]]:
@@ -124,7 +142,7 @@ def rows(browser: Browser, label: str) -> list[list[str]]:
 
 
 def test_a_question_is_asked_step_by_step_and_has_an_address(browser: Browser, address: str, wait_until: Wait) -> None:
-    """Group, filter, aggregate; the groups, their time series and sample rows are those of the events; markup is text."""
+    """The steps are group, filter and aggregate. Groups, time series and sample rows equal the events, and markup is text."""
     pages = Counter(hit.page for hit in RECORDS)
     browser.show(address)
     wait_until(lambda: rows(browser, "Groups") == [["all", f"{len(RECORDS):,}", ""]])
@@ -151,7 +169,8 @@ def test_a_question_is_asked_step_by_step_and_has_an_address(browser: Browser, a
     wait_until(lambda: {row[0] for row in rows(browser, "Newest rows")} == {top.page})
     assert len(rows(browser, "Groups")) == 1
     assert f"{pages[top.page]:,}" in browser.text(".figures")
-    assert rows(browser, "Newest rows")[0][1] == f"{max(hit.at for hit in RECORDS if hit.page == top.page):,}"
+    newest_ms = max(hit.at for hit in RECORDS if hit.page == top.page)
+    assert rows(browser, "Newest rows")[0][1] == f"{datetime.fromtimestamp(newest_ms // 1000, UTC):%Y-%m-%d %H:%M:%S}"
     browser.show("about:blank")
     browser.show(str(view))
     wait_until(lambda: "max(ms)" in browser.text("table[aria-label='Groups'] thead"))
@@ -165,7 +184,7 @@ def test_a_question_is_asked_step_by_step_and_has_an_address(browser: Browser, a
 
 
 def test_a_range_of_the_chart_leads_to_its_events(browser: Browser, address: str, wait_until: Wait) -> None:
-    """The interval follows from the events' own times, although all arrived within seconds. A drag chooses times, and so does a link in the table."""
+    """The interval depends on the events' own times, although all arrived within seconds. A drag or a link in the table chooses times."""
     browser.show(f"{address}#table={hits.name}")
     wait_until(lambda: rows(browser, "Groups") == [["all", f"{len(RECORDS):,}", ""]])
     assert "count every 1m" in browser.text("main")
@@ -195,7 +214,7 @@ def test_a_range_of_the_chart_leads_to_its_events(browser: Browser, address: str
 
 
 def test_charts_compare_times_and_distributions(browser: Browser, address: str, wait_until: Wait) -> None:
-    """Bars, a histogram and the time before are those of the events; each view has an address, and files have the same rows."""
+    """Bars, a histogram and the earlier time equal the events. Each view has an address, and files have the same rows."""
     browser.show(f"{address}#table={hits.name}&by=g0&of=ms&last=5m&compare=1h&chart=bars")
     wait_until(lambda: len(rows(browser, "Groups")) == 5)
     recent = Counter(hit.g0 for hit in RECORDS if hit.at >= NOW_MS - 300_000)
@@ -229,7 +248,7 @@ def test_charts_compare_times_and_distributions(browser: Browser, address: str, 
 
 
 def test_a_map_shows_countries_by_codes_and_names(browser: Browser, address: str, wait_until: Wait) -> None:
-    """Also one without an outline; a place has the focus by keyboard, tells its value, and leads to its events."""
+    """A country without an outline is shown, too. A place can be reached by keyboard, shows its value, and leads to its events."""
     browser.show(f"{address}#table=visits")
     wait_until(lambda: bool(rows(browser, "Groups")))
     choose(browser, "Chart", "map")
@@ -252,8 +271,32 @@ def test_a_map_shows_countries_by_codes_and_names(browser: Browser, address: str
     assert browser.complaints() == []
 
 
+def test_values_of_groups_are_exact(browser: Browser, address: str, wait_until: Wait) -> None:
+    """Large ids keep their digits and lead to their own events; years have no separators, and event times are times."""
+    browser.show(f"{address}#table=visits&by=number&by=at&chart=bars")
+    wait_until(lambda: len(rows(browser, "Groups")) == max(COUNTRIES.values()))
+    wanted = Counter((str(visit.number), visit.at) for visit in VISITS)
+    texts = {
+        (number, f"{datetime.fromtimestamp(at // 1000, UTC):%Y-%m-%d %H:%M:%S}"): count
+        for (number, at), count in wanted.items()
+    }
+    assert {(row[0], row[1]): int(row[2]) for row in rows(browser, "Groups")} == texts
+    look_at_all(browser, "ids")
+    browser.show(f"{address}#table=visits&by=number&chart=bars")
+    numbers = {str(visit.number) for visit in VISITS}
+    wait_until(lambda: {len(row) for row in rows(browser, "Groups")} == {3})  # without the column of times
+    assert {row[0] for row in rows(browser, "Groups")} == numbers
+    last = rows(browser, "Groups")[-1]
+    browser.run("[...document.querySelectorAll('table[aria-label=\"Groups\"] a')].at(-1).click()")
+    wait_until(lambda: rows(browser, "Groups")[0][0] == "all")
+
+    assert rows(browser, "Groups") == [["all", last[1], ""]]
+    assert {row[-6] for row in rows(browser, "Newest rows")} == {last[0]}
+    assert browser.complaints() == []
+
+
 def test_a_map_shows_latitudes_and_longitudes(browser: Browser, address: str, wait_until: Wait) -> None:
-    """Each area once; it leads to the events in it."""
+    """Each area appears once, and leads to the events in it."""
     browser.show(f"{address}#table=visits&chart=map&latitude=latitude&longitude=longitude")
     wait_until(lambda: bool(browser.run("return document.querySelectorAll('.map circle').length")))
     areas = Counter((visit.latitude // 2, visit.longitude // 2) for visit in VISITS)
@@ -267,7 +310,7 @@ def test_a_map_shows_latitudes_and_longitudes(browser: Browser, address: str, wa
 
 
 def test_archived_days_are_explored_as_the_newest_events(browser: Browser, address: str, wait_until: Wait) -> None:
-    """At first the last day; a longer time range opens the files of its days only. The query becomes an app of the category."""
+    """The page begins with the last day. A longer time range opens the files of its days only, and the query becomes an app."""
     browser.show(address)
     wait_until(lambda: bool(rows(browser, "Groups")))
     choose(browser, "Table", f"warehouse/{hits.name}")
@@ -309,7 +352,7 @@ def test_a_query_that_the_server_refuses_is_explained(browser: Browser, address:
 
 
 def test_a_condition_waits_for_its_value(browser: Browser, address: str, wait_until: Wait) -> None:
-    """A filter of numbers changes nothing until its value is typed; neither does the condition of a share."""
+    """Neither a filter of numbers nor the condition of a share changes anything until its value is typed."""
     browser.show(f"{address}#table={hits.name}&c=ms&o=%3E&v=")
     wait_until(lambda: rows(browser, "Groups") == [["all", f"{len(RECORDS):,}", ""]])
     assert browser.text("#banner") == ""
@@ -332,7 +375,7 @@ def test_a_condition_waits_for_its_value(browser: Browser, address: str, wait_un
 
 
 def test_an_address_with_an_unknown_table_says_so(browser: Browser, address: str, wait_until: Wait) -> None:
-    """In place of another table without a word."""
+    """The page does not show another table silently."""
     browser.show(f"{address}#table=shop.removed")
     wait_until(lambda: "There is no table shop.removed here" in browser.text("#banner"))
 

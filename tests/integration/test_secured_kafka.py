@@ -12,8 +12,8 @@ from support.cli import Cli
 from support.secured_kafka import PASSWORD, SecuredKafka, secured_kafka
 from typer.testing import CliRunner
 
-from penstock.ops.cli.command_line import app
-from penstock.transport.errors import BusRefuses, BusUnreachable
+from penstock.ops.shell.command_line.main import app
+from penstock.transport import BusRefuses, BusUnreachable
 from penstock.transport.kafka import catalog
 
 APP = '''
@@ -67,7 +67,7 @@ def penstock(secured: SecuredKafka, tmp_path: Path) -> Iterator[Cli]:
 
 
 def test_a_secured_kafka_works_and_the_password_is_hidden(penstock: Cli, tmp_path: Path) -> None:
-    """Transactional workers, commands, and Spark's Kafka reader, at the most verbose log level and with Spark's event log."""
+    """Transactional workers, commands and Spark's Kafka reader use it, at the most verbose log level and with Spark's event log."""
     spark = tmp_path / "spark-events"
     spark.mkdir()
     penstock.environment |= {

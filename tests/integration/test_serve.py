@@ -7,7 +7,7 @@ import random
 import signal
 import time
 from collections import Counter, defaultdict
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def site(cli: Cli, prefix: str, wait_until: WaitUntil) -> Site:
 
 
 def test_answers_equal_a_recount_of_the_input(site: Site, wait_until: WaitUntil) -> None:
-    """By key in a window, in a time span, the latest one, ranked, and listed in pages; for updates of a window, too."""
+    """Queries are by key in a window, in a time span, latest, ranked, and listed in pages, also for updates of a window."""
     early, late = random_views(3_000, 1), random_views(1_000, 2)
     site.send(early)
     site.run()
@@ -136,7 +136,7 @@ SELECT customer, window_start, window_end, count(*) AS views FROM views GROUP BY
 
 
 def test_tables_of_an_sql_file_are_served(cli: Cli, prefix: str, wait_until: WaitUntil) -> None:
-    """Nullable groups by their plain value, items of topk together, and sessions by time span."""
+    """Nullable groups are found by their plain value, items of topk together, and sessions by time span."""
     file = cli.folder / "shop.sql"
     file.write_text(SQL.replace("{prefix}", prefix))
     dice = random.Random(8)
@@ -177,7 +177,7 @@ def test_tables_of_an_sql_file_are_served(cli: Cli, prefix: str, wait_until: Wai
 
 
 def test_answers_have_the_documented_form(site: Site) -> None:
-    """Each operation of the OpenAPI document, with its own parameters; a record's fields, too."""
+    """The test covers each operation of the OpenAPI document, with its own parameters, and a record's fields."""
     site.send(random_views(50, 12))
     site.run()
     server = site.serve("Counts", "Totals")
@@ -200,7 +200,7 @@ def test_answers_have_the_documented_form(site: Site) -> None:
 
 
 def test_only_the_token_opens_the_server(site: Site, tmp_path: Path) -> None:
-    """Health needs none; an address of other machines is refused without a token."""
+    """The health check needs no token. An address for other machines is refused without a token."""
     file = tmp_path / "token"
     file.write_text(TOKEN + "\n")
     server = site.serve("Counts", "--token-file", str(file), token=TOKEN)
@@ -215,7 +215,7 @@ def test_only_the_token_opens_the_server(site: Site, tmp_path: Path) -> None:
 
 
 def test_a_client_reads_over_tls(site: Site, tmp_path: Path, wait_until: WaitUntil) -> None:
-    """It trusts the certificate of the server only if it is named; the command does likewise."""
+    """It trusts the server's certificate only if the certificate is named. The command does the same."""
     authority = certificate(tmp_path)
     site.send([{"page": "/p0", "at": START, "ms": 1}])
     site.run()
@@ -242,7 +242,7 @@ def test_a_client_reads_over_tls(site: Site, tmp_path: Path, wait_until: WaitUnt
 
 
 def test_grafana_draws_the_counts(site: Site) -> None:
-    """The requests of its JSON data source: the test, the search, a panel with series, and a table."""
+    """Its JSON data source requests the test, the search, a panel with series, and a table."""
     views = random_views(2_000, 5)
     site.send(views)
     site.run()
@@ -276,7 +276,7 @@ def test_grafana_draws_the_counts(site: Site) -> None:
 
 
 def test_the_command_prints_results_with_their_lag(site: Site) -> None:
-    """Of one key, ranked, the keys, and the served processors; a mistake is explained without a traceback."""
+    """It prints one key, a ranking, the keys, and the served processors. A mistake is explained without a traceback."""
     site.send([{"page": f"/p{n % 3}", "at": START + n, "ms": n} for n in range(10)])
     site.run()
     url, name = site.serve("Counts").url, f"{site.prefix}.counts"
@@ -304,4 +304,4 @@ def test_the_command_prints_results_with_their_lag(site: Site) -> None:
 
 def iso(time_ms: int) -> str:
     """Return a time as Grafana sends it."""
-    return datetime.fromtimestamp(time_ms / 1000, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +13,17 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.run.backfill import run_backfill
-from penstock.backfill.spark.session import spark_session
-from penstock.backfill.warehouse.columns import Columns
-from penstock.backfill.warehouse.warehouse import open_warehouse
-from penstock.ops.replay.archive_source import ArchiveEventSource
-from penstock.ops.replay.bus_source import BusEventSource
-from penstock.ops.replay.event_source import Span
-from penstock.processors.apps.apps import AppName
+from penstock.backfill.archive import Archiver
+from penstock.backfill.run import run_backfill
+from penstock.backfill.spark import spark_session
+from penstock.backfill.warehouse import RecordColumns, open_warehouse
+from penstock.ops.look_back import BusEventSource, PastRange
+from penstock.ops.look_back.replay.archive_source import ArchiveEventSource
+from penstock.processors.apps import AppName
 from penstock.testing import Driver
-from penstock.transport.messages import Bucket
+from penstock.transport import Bucket
 
-FIRST = datetime(2024, 2, 1, tzinfo=timezone.utc)
+FIRST = datetime(2024, 2, 1, tzinfo=UTC)
 HALF_DAY_MS = 12 * 3_600_000
 
 
@@ -121,13 +119,13 @@ def test_a_backfill_and_an_archived_replay_equal_the_stream(tmp_path: Path) -> N
         for processor, output in ((Paths, paths), (WholePaths, whole_paths)):
             folder, app = tmp_path / output.name, AppName(Path(__file__), processor.__name__)
             run_backfill(app, warehouse, first=days[0], last=days[1], output=open_warehouse(folder), master="local[2]")
-            columns = Columns(output.record)
+            columns = RecordColumns(output.record)
             table = pq.read_table(folder / f"category={output.name}").select(columns.schema.names)
             batch[output.name] = [record for part in table.to_batches() for record in columns.records(part)]
     archived, live = (
         [
             (offset, event)
-            for part in source.read(steps, source.stretch(Bucket(steps.name, 0), Span(0, None)))
+            for part in source.read(steps, source.stretch(Bucket(steps.name, 0), PastRange(0, None)))
             for offset, event in zip(part.offsets, part.events, strict=False)
         ]
         for source in (ArchiveEventSource(Paths(), warehouse, bus), BusEventSource(Paths(), bus))

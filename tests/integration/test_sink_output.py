@@ -16,13 +16,11 @@ import pytest
 from support.batches import write_batch
 
 import penstock as ps
-from penstock.backfill.errors import BackfillFailed, BackfillRefused
-from penstock.backfill.outputs import stored_batch
-from penstock.backfill.outputs.sink_output import FilledSink, expect_writable, must_compute_rows, write_rows
-from penstock.backfill.warehouse.layout import Days
-from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
-from penstock.processors.declare.sinks import RefusedRow, Sink, SinkBatch, SinkUnreachable, SinkWriter
-from penstock.state.sinks.memory_table import MemoryTable
+from penstock.backfill import BackfillFailed, BackfillRefused
+from penstock.backfill.outputs import FilledSink, expect_writable, must_compute_rows, stored_batch, write_rows
+from penstock.backfill.warehouse import Days, Warehouse, open_warehouse
+from penstock.processors.declare import RefusedRow, Sink, SinkBatch, SinkUnreachable, SinkWriter
+from penstock.state.sinks import MemorySink
 from penstock.transport.memory import MemoryBus
 
 DAYS = Days(date(2013, 1, 1), date(2013, 1, 2))
@@ -102,7 +100,7 @@ class MortalBus:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._bus, name)
 
-    def writer(self) -> Any:
+    def writer(self, limit_s: float | None = None) -> Any:
         """Return a writer whose messages are lost if it dies."""
         writer, death = self._bus.writer(), self._death
 
@@ -176,8 +174,8 @@ def fill_with_deaths(bus: MemoryBus, batch: Warehouse, sink: Sink) -> int:
 
 
 def test_each_row_is_written_once_in_a_table_with_positions(bus: MemoryBus, tmp_path: Path) -> None:
-    """In the order of the batch."""
-    table = MemoryTable(Total)
+    """Rows have the order of the batch."""
+    table = MemorySink(Total)
     batch = batch_of(tmp_path, table, totals(80))
     assert fill_with_deaths(bus, batch, table) > 10
 
@@ -185,8 +183,8 @@ def test_each_row_is_written_once_in_a_table_with_positions(bus: MemoryBus, tmp_
 
 
 def test_each_row_is_in_one_parquet_file(bus: MemoryBus, tmp_path: Path) -> None:
-    """An interrupted file is replaced; the rows of other days are beside them."""
-    files = ps.sinks.ParquetFiles(str(tmp_path / "rows"), Total)
+    """An interrupted file is replaced, and the rows of other days stay."""
+    files = ps.sinks.ParquetSink(str(tmp_path / "rows"), Total)
     (tmp_path / "rows").mkdir()
     batch = batch_of(tmp_path / "batch", files, totals(80))
     assert fill_with_deaths(bus, batch, files) > 10
@@ -209,8 +207,8 @@ def test_no_row_is_written_twice_at_most_once(bus: MemoryBus, tmp_path: Path) ->
 
 
 def test_rows_of_the_same_days_are_not_appended_again(bus: MemoryBus, tmp_path: Path) -> None:
-    """Other days are; and a begun batch must be finished first."""
-    table = MemoryTable(Total)
+    """Other days are appended. A batch that has begun must be finished first."""
+    table = MemorySink(Total)
     batch = batch_of(tmp_path / "batch", table, totals(10))
     assert must_compute_rows(bus, batch, [table], DAYS)
     death = Death(6)
@@ -232,19 +230,19 @@ def test_rows_of_the_same_days_are_not_appended_again(bus: MemoryBus, tmp_path: 
 
 
 def test_a_sink_that_cannot_be_written_is_told_before_anything_is_computed(tmp_path: Path) -> None:
-    """It is as for a worker: a missing folder, or no address."""
-    expect_writable([MemoryTable(Total)])
+    """A missing folder or address is reported as by a worker."""
+    expect_writable([MemorySink(Total)])
     with pytest.raises(BackfillRefused, match="None of the processors writes to a sink"):
         expect_writable([])
     with pytest.raises(BackfillRefused, match=r"NO_SUCH_URL, which is not set here.*Nothing was started\."):
-        expect_writable([ps.sinks.HttpEndpoint("NO_SUCH_URL", Total)])
+        expect_writable([ps.sinks.HttpSink("NO_SUCH_URL", Total)])
     with pytest.raises(BackfillRefused, match=r"postgresql|PostgreSQL"):
-        expect_writable([ps.sinks.PostgresTable("totals", Total, at="mysql://127.0.0.1/team")])
+        expect_writable([ps.sinks.PostgresSink("totals", Total, at="mysql://127.0.0.1/team")])
 
 
 def test_rows_are_not_computed_again_if_none_could_be_written(bus: MemoryBus, tmp_path: Path) -> None:
-    """Such as after an outage of the sink that began while they were computed."""
-    table = MemoryTable(Total)
+    """The sink may have failed while they were computed."""
+    table = MemorySink(Total)
     batch = batch_of(tmp_path, table, totals(10))
     death = Death(2)
     with pytest.raises(Killed):
@@ -256,14 +254,14 @@ def test_rows_are_not_computed_again_if_none_could_be_written(bus: MemoryBus, tm
     assert list(table.rows) == totals(10)
 
 
-class Replacing(MemoryTable):
+class Replacing(MemorySink):
     """A table with a key."""
 
     replaces_rows = True
 
 
 def test_rows_with_a_key_may_be_written_again(bus: MemoryBus, tmp_path: Path) -> None:
-    """Such as after a correction of the processor, or instead of a begun batch."""
+    """The processor may have been corrected, or a batch may be incomplete."""
     table = Replacing(Total)
     batch = batch_of(tmp_path / "batch", table, totals(10))
     death = Death(6)

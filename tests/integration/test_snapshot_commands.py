@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from support.cli import Cli
 
-from penstock.ops.snapshots.snapshot import SnapshotStore
-from penstock.processors.time.watermarks import NEVER_MS
-from penstock.state.files.local_files import LocalFileStore
+from penstock.ops.change.snapshots.snapshot import SnapshotStore
+from penstock.processors.time import NEVER_MS
+from penstock.state.files import LocalFileStore
 
 APP = """
 from datetime import timedelta
@@ -59,6 +59,7 @@ class Split(ps.Stateless):
 class Users(ps.Stateful):
     name = "{prefix}.users"
     reads, writes, state = by_user, by_item, int
+    watermark = ps.watermarks.Confidence()  # of another processor's, it could not go back alone
     state_semantics = ps.Semantics.EXACTLY_ONCE
     output_semantics, checkpoint = ps.Semantics.{semantics}, EVERY
 
@@ -155,7 +156,7 @@ def stop(*processes: subprocess.Popen[str]) -> None:
 def test_a_restored_app_counts_each_order_once(
     cli: Cli, make_app: Callable[[str], Path], prefix: str, semantics: str
 ) -> None:
-    """Whichever snapshot it returns to: with those of a killed worker's app, and those with messages in flight."""
+    """It may return to any snapshot, also of an app whose worker was killed, or with messages in flight."""
     app = make_app(semantics)
     run = ("run", "--backup", "place", "--backup-every", "5")
     workers = [cli.start(*run, f"{app}:{name}") for name in ("Split", "Users", "Users", "Items")]
@@ -192,7 +193,7 @@ def test_a_restored_app_counts_each_order_once(
 
 
 def test_one_processor_goes_back_while_the_others_run(cli: Cli, make_app: Callable[[str], Path], prefix: str) -> None:
-    """It reads the events since for its state alone: each order counts once, also orders that come during the restore."""
+    """It reads the events since then for its state alone. Each order counts once, also orders that arrive during the restore."""
     app = make_app("EXACTLY_ONCE")
     send = ("category", "send", f"{prefix}.orders", "--app", str(app))
     run = ("run", "--backup", "place")
@@ -229,7 +230,7 @@ def test_one_processor_goes_back_while_the_others_run(cli: Cli, make_app: Callab
 
 
 def test_snapshots_are_listed_described_and_deleted(cli: Cli, make_app: Callable[[str], Path], prefix: str) -> None:
-    """And refused where they are not possible, with what to do."""
+    """They are refused where they are not possible, with what to do."""
     app = make_app("EXACTLY_ONCE")
     nothing = cli("snapshot", "list", "--backup", "place")
     without_store = cli("snapshot", "take", str(app))
@@ -289,7 +290,7 @@ def test_a_schedule_deletes_only_its_own_snapshots(
 def test_a_clone_made_under_load_reaches_the_results_of_the_original(
     cli: Cli, make_app: Callable[[str], Path], prefix: str
 ) -> None:
-    """On its own categories, while the original continues; and afterwards nothing of it remains."""
+    """It has its own categories, and the original continues. Its removal leaves nothing behind."""
     app = make_app("EXACTLY_ONCE")
     send = ("category", "send", f"{prefix}.orders", "--app", str(app))
     workers = [cli.start("run", "--backup", "place", f"{app}:{name}") for name in ("Split", "Users", "Items")]
@@ -325,7 +326,7 @@ def test_a_clone_made_under_load_reaches_the_results_of_the_original(
 def test_bisect_finds_the_event_after_which_a_state_is_wrong(
     cli: Cli, make_app: Callable[[str], Path], prefix: str
 ) -> None:
-    """With snapshots before and after it, and without any; and it says when there is none."""
+    """It may use snapshots before and after the event, or none. It says if there is no such event."""
     app = make_app("EXACTLY_ONCE")
     send = ("category", "send", f"{prefix}.orders", "--app", str(app))
     take = ("snapshot", "take", str(app), "--backup", "place", "--json")

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Producer
 from support.cli import Cli
 
-from penstock.ops.dev_services.ports import free_port
+from penstock.ops.shell import free_port
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="needs penstock[otel]")
 
@@ -51,7 +51,7 @@ EVENTS, BEGIN_MS = 30, 1_700_000_000_000
 
 
 def test_the_spans_of_a_producer_and_two_processors_form_one_trace(cli: Cli, kafka: str, prefix: str) -> None:
-    """For each sampled event; other events have no spans. The processes of an app export their own spans before they end."""
+    """Each sampled event has one, and other events have no spans. The processes of an app export their own spans before they end."""
     with otlp_receiver() as receiver:
         produce(kafka, prefix, cli, receiver)
         done = cli("run", "app.py", "--until-end", "--traces", OTEL_EXPORTER_OTLP_ENDPOINT=receiver.endpoint)
@@ -84,7 +84,7 @@ def test_a_worker_without_a_receiver_processes_its_events(cli: Cli, kafka: str, 
 
 
 def test_a_deployment_passes_its_variables_and_the_flag_on(cli: Cli, prefix: str) -> None:
-    """Also if the flag is a variable. Values of variables, which may be keys, are not shown."""
+    """The flag may be a variable, too. Values of variables, which may be keys, are not shown."""
     (cli.folder / "app.py").write_text(APP.replace("{prefix}", prefix))
     cli.ok("category", "create", "app.py")
     variables = {"PENSTOCK_TRACES": "1", "OTEL_EXPORTER_OTLP_HEADERS": "key=secret"}

@@ -111,7 +111,7 @@ WINDOW = 5 * 60_000
 
 
 def test_the_figure_of_the_paper_runs_on_an_existing_topic(cli: Cli, prefix: str, kafka: str) -> None:
-    """`sql infer` adds its types and the number of buckets; the ranks are those of a recount."""
+    """`sql infer` adds its types and the number of buckets. The ranks equal a recount."""
     topic, dice = f"{prefix}.events_stream", random.Random(5)
     cli.ok("category", "create", topic, "--buckets", "3")
     producer, sums = Producer({"bootstrap.servers": kafka}), defaultdict[tuple[int, str], Counter[str]](Counter)

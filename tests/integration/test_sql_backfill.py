@@ -5,27 +5,25 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Iterator
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import duckdb
 import pytest
 
-from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.compare.comparison import compare
-from penstock.backfill.compare.summary import Comparison
-from penstock.backfill.run.backfill import NodeResult, run_backfill
-from penstock.backfill.spark.session import spark_session
-from penstock.backfill.warehouse.layout import DAY_MS
-from penstock.backfill.warehouse.warehouse import open_warehouse
-from penstock.processors.apps.apps import AppName
+from penstock.backfill.archive import Archiver
+from penstock.backfill.compare import Comparison, compare
+from penstock.backfill.run import NodeResult, run_backfill
+from penstock.backfill.spark import spark_session
+from penstock.backfill.warehouse import DAY_MS, open_warehouse
+from penstock.processors.apps import AppName
 from penstock.testing import Driver
-from penstock.transport.messages import Bucket
+from penstock.transport import Bucket
 
 MASTER = "local[2]"
 FIRST, LAST = date(2026, 3, 2), date(2026, 3, 4)
-START_MS = int(datetime(2026, 3, 1, tzinfo=timezone.utc).timestamp() * 1_000)
+START_MS = int(datetime(2026, 3, 1, tzinfo=UTC).timestamp() * 1_000)
 EVENTS = 3_000
 FILE = """
 CREATE CATEGORY visits (seen bigint, visitor text, page text, spent double precision) WITH (key = 'visitor', time = 'seen', buckets = 2);
@@ -37,6 +35,13 @@ SELECT seen, visitor, upper(page) AS page, spent * 60 AS seconds FROM visits WHE
 CREATE TABLE visits_per_page WITH (buckets = 2) AS
 SELECT page, window_start, count(*) AS visits, max(spent) AS longest, count(*) FILTER (WHERE spent > 1) AS long
 FROM visits GROUP BY page, tumble(seen, interval '6 hours');
+
+CREATE TABLE first_and_last WITH (buckets = 2) AS
+SELECT page, window_start, first(visitor) AS first, last(visitor) AS last, last(spent) FILTER (WHERE spent > 1) AS spent
+FROM visits GROUP BY page, tumble(seen, interval '6 hours');
+
+CREATE TABLE last_in_phases WITH (buckets = 2, two_phase = true) AS
+SELECT page, window_start, first(spent) AS first, last(visitor) AS last FROM visits GROUP BY page, tumble(seen, interval '6 hours');
 
 CREATE TABLE visits_in_phases WITH (buckets = 2, two_phase = true) AS
 SELECT page, window_start, count(*) AS visits, max(spent) AS longest FROM visits WHERE spent < 5
@@ -51,6 +56,11 @@ ORACLES = {
     "long_visits": f"SELECT seen, visitor, upper(page) AS page, spent * 60 AS seconds FROM visits WHERE spent > 1 AND page IS NOT NULL AND seen {WITHIN}",
     "visits_per_page": "SELECT page, seen // 21600000 * 21600000 AS window_start, count(*) AS visits, max(spent) AS longest, "
     f"count(*) FILTER (WHERE spent > 1) AS long FROM visits WHERE seen {WITHIN} GROUP BY ALL",
+    "first_and_last": "SELECT page, seen // 21600000 * 21600000 AS window_start, first(visitor ORDER BY seen, visitor) AS first, "
+    "last(visitor ORDER BY seen, visitor) AS last, last(spent ORDER BY seen, spent) FILTER (WHERE spent > 1) AS spent "
+    f"FROM visits WHERE seen {WITHIN} GROUP BY ALL",
+    "last_in_phases": "SELECT page, seen // 21600000 * 21600000 AS window_start, first(spent ORDER BY seen, spent) AS first, "
+    f"last(visitor ORDER BY seen, visitor) AS last FROM visits WHERE seen {WITHIN} GROUP BY ALL",
     "visits_in_phases": "SELECT page, window_start, count(*) AS visits, max(spent) AS longest FROM (SELECT *, unnest([seen // 86400000 * 86400000, "
     f"seen // 86400000 * 86400000 - 86400000]) AS window_start FROM visits) WHERE spent < 5 AND window_start {WITHIN} GROUP BY ALL",
     "bought": "SELECT v.seen, v.visitor, v.page, s.cents FROM visits v JOIN sales s ON v.visitor = s.visitor AND s.seen BETWEEN v.seen AND "
@@ -120,7 +130,7 @@ def rows(connection: duckdb.DuckDBPyConnection, query: str) -> list[tuple[Any, .
 
 @pytest.mark.parametrize("table", ORACLES)
 def test_a_backfill_of_sql_has_the_results_of_duckdb(batch: Batch, table: str) -> None:
-    """A stateless query, aggregates by another key in one phase and in two, and a join; and so has the stream."""
+    """They are a stateless query, aggregates by another key in one phase and in two, and a join. The stream has the same results."""
     connection = duckdb.connect()
     connection.execute("CREATE TABLE visits (seen bigint, visitor text, page text, spent double)")
     connection.execute("CREATE TABLE sales (seen bigint, visitor text, cents bigint)")

@@ -15,7 +15,7 @@ import pytest
 from support.cli import Cli
 from support.plain import values
 
-from penstock.ops.dev_services.service import Daemon
+from penstock.ops.start import Daemon
 
 MINUTE_MS = 60_000
 APP = """
@@ -92,7 +92,7 @@ def paid(kafka: str, prefix: str) -> Counter[tuple[Any, ...]]:
 def test_a_killed_app_joins_each_pair_once(
     cli: Cli, shop: Shop, prefix: str, kafka: str, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
-    """Through a lookup join, two copies under the key of the join, and the join; with a kill between two halves of the events."""
+    """The app has a lookup join, two copies under the key of the join, and the join. The kill comes after half of the events."""
     expected = shop.expected()
     cli.ok("category", "create", "shop.sql")
     send_half(cli, prefix, shop, 0)

@@ -81,7 +81,7 @@ def shop(cli: Cli, prefix: str) -> Shop:
 
 
 def test_a_tried_query_returns_the_rows_of_another_database(shop: Shop) -> None:
-    """A filter; groups with and without windows, in the order of the query; and a join of two categories."""
+    """The queries are a filter, groups with and without windows in the order of the query, and a join of two categories."""
     slow = shop.tried("SELECT seen, customer, page FROM views WHERE ms >= 600")
     windows = shop.tried(
         "SELECT page, window_start, count(*) AS n, sum(ms) AS total FROM views GROUP BY page, tumble(seen, interval '5 minutes')"

@@ -13,29 +13,22 @@ from typing import Any, ClassVar
 import pytest
 
 import penstock as ps
-from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.run.store_backfill import StoreBackfillResult, StoreTarget, backfill_store, bootstrap_store
-from penstock.backfill.spark.session import spark_session
-from penstock.backfill.warehouse.layout import DAY_MS
-from penstock.backfill.warehouse.warehouse import open_warehouse
-from penstock.ops.worker.assembly import Environment, assemble_worker
-from penstock.ops.worker.preflight import ends_of, prepare
-from penstock.processors.apps.apps import AppName
-from penstock.processors.declare.aggregator import Aggregator
-from penstock.processors.declare.partitioner import bucket_of
-from penstock.processors.keyed_state.key_layout import encode_window_key
+from penstock.backfill import BackfillRefused
+from penstock.backfill.archive import Archiver
+from penstock.backfill.run import StoreBackfillResult, StoreTarget, backfill_store, bootstrap_store
+from penstock.backfill.spark import spark_session
+from penstock.backfill.warehouse import DAY_MS, open_warehouse
+from penstock.ops.kernel import Environment, assemble_worker, ends_of, prepare
+from penstock.processors.apps import AppName
+from penstock.processors.declare import Aggregator, bucket_of
+from penstock.processors.keyed_state import encode_window_key
+from penstock.state import ShardIdentity
 from penstock.state.errors import ForeignState
-from penstock.state.protocols import ShardIdentity
-from penstock.state.remote import read_results, remote_states
-from penstock.state.remote.rebuild import open_rebuild
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.codecs.by_category import Codecs
-from penstock.transport.errors import GroupInUse
-from penstock.transport.internal_topics import create_missing_categories
+from penstock.state.remote import open_rebuild, read_results, remote_states
+from penstock.transport import Bucket, CategorySpec, GroupInUse, Outgoing, create_missing_categories
+from penstock.transport.codecs import Codecs
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket, Outgoing
-from penstock.transport.tables.upstream_watermarks import WATERMARKS
+from penstock.transport.tables import WATERMARKS
 
 MASTER = "local[2]"
 START = date(2013, 1, 1)
@@ -73,7 +66,7 @@ class Summed(ps.Aggregator):
 class Listed(Summed):
     """A meter's last reading in six hours, and their number, as whole values."""
 
-    monoid = ps.monoids.TupleOf(ps.monoids.Last(), ps.monoids.Count())
+    monoid = ps.monoids.TupleOf(ps.monoids.LastArrived(), ps.monoids.Count())
     store = ps.RemoteStore(ps.WriteMode.READ_MERGE_WRITE)
 
     def observe(self, event: Use) -> Any:

@@ -35,7 +35,7 @@ EVENTS, BEGIN_MS = 60, 1_700_000_000_000
 
 
 def test_a_trace_goes_through_two_workers(cli: Cli, kafka: str, prefix: str) -> None:
-    """From a plain producer to a plain consumer; messages without a trace context between them get none."""
+    """It begins at a plain producer and ends at a plain consumer. Messages without a trace context stay without one."""
     (cli.folder / "app.py").write_text(APP.replace("{prefix}", prefix))
     cli.ok("category", "create", "app.py")
     producer = Producer({"bootstrap.servers": kafka})

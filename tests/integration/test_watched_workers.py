@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.cli import Cli
 from support.meters import APP, readings
 
-from penstock.ops.dev_services import running_kafka
+from penstock.ops.start.dev_services.services import running_kafka
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_a_processor_that_never_ran_is_shown_with_its_lag(cli: Cli, app: Path, p
 def test_status_shows_what_standbys_can_take_over(
     cli: Cli, app: Path, prefix: str, tmp_path: Path, wait_until: Callable[..., None]
 ) -> None:
-    """Two machines share four buckets, and each can take over the two that the other owns: from a copy, or from the state that it had before."""
+    """Two machines share four buckets. Each can take over the other's two from a copy, or from its own earlier state."""
     totals, options = f"{app}:Totals", ("--backup", str(tmp_path / "backups"), "--backup-every", "1", "--standby")
     cli.ok("category", "create", str(app))
     cli.ok("category", "send", f"{prefix}.large", "--app", str(app), stdin=readings(400))

@@ -46,7 +46,7 @@ USERS, LOGINS = 20, 6
 def test_a_plain_client_reads_the_keys_and_null_values(
     cli: Cli, kafka: str, prefix: str, semantics: str, codec: str
 ) -> None:
-    """In the declared key codec and partition, in order for each key, with each output semantics."""
+    """Keys have the declared codec and partition, and each key keeps its order, with each output semantics."""
     state = "AT_MOST_ONCE" if semantics == "AT_MOST_ONCE" else "EXACTLY_ONCE"
     text = APP
     for name, replaced in (("prefix", prefix), ("semantics", semantics), ("codec", codec), ("state", state)):
@@ -70,7 +70,7 @@ def test_a_plain_client_reads_the_keys_and_null_values(
 
 
 def test_a_command_writes_tombstones_for_keys(cli: Cli, kafka: str, prefix: str) -> None:
-    """As a processor writes them; a key that does not fit is refused, and nothing is written."""
+    """A processor writes the same. A key that does not fit is refused, and nothing is written."""
     text = APP
     for name, replaced in (
         ("prefix", prefix),

@@ -11,17 +11,13 @@ from typing import Any
 from support.warehouses import MemoryFileStore, MemoryWarehouse
 
 import penstock as ps
-from penstock.backfill.archive.archived_ends import archived_ends
-from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.sources.handoff_offsets import handoff_offsets
-from penstock.backfill.warehouse.listing import Listing
-from penstock.backfill.warehouse.schema_evolution import table_of
-from penstock.backfill.warehouse.warehouse import Warehouse
-from penstock.state.errors import FileStoreUnreachable
-from penstock.transport.bus import Bus
+from penstock.backfill import BackfillRefused
+from penstock.backfill.archive import Archiver, archived_ends
+from penstock.backfill.sources import handoff_offsets
+from penstock.backfill.warehouse import Listing, Warehouse, table_of
+from penstock.state import FileStoreUnreachable
+from penstock.transport import Bucket, Bus
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket
 
 from .scheduler import Scheduler, SimulatedClock
 

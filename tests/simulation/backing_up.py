@@ -14,11 +14,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from penstock.processors.shard.position import StatePosition
-from penstock.state.backups.manifest import BackupId
-from penstock.state.backups.retention import Retention
-from penstock.state.errors import FileStoreUnreachable
-from penstock.state.protocols import ShardIdentity
+from penstock.processors.shard import StatePosition
+from penstock.state import FileStoreUnreachable, ShardIdentity
+from penstock.state.backups import BackupId, Retention
 
 from .disks import Content, Database, Disk, SimulatedState
 from .scheduler import Process, Scheduler

@@ -16,21 +16,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from support.subjects import EXACT
 from support.warehouses import MemoryFileStore
 
-from penstock.ops.maintenance.environment import MaintenanceEnvironment
-from penstock.ops.maintenance.processor_positions import LocalStates
-from penstock.ops.snapshots.cloning import ClonePlan, CloneRefused, original_of, perform_clone, plan_clone
-from penstock.ops.snapshots.snapshot import Snapshot, SnapshotError
-from penstock.ops.worker.changelog_replay import changelog_of
-from penstock.processors.apps.apps import App
-from penstock.processors.apps.clones import cloned, own_name, renamed_categories
-from penstock.processors.shard.position import StatePosition
-from penstock.processors.time.shard_time import with_renamed_inputs
-from penstock.transport.bus import Bus
-from penstock.transport.changelog import rewrite_changelog_bucket
-from penstock.transport.errors import BusError
+from penstock.ops.change.clones.cloning import ClonePlan, CloneRefused, original_of, perform_clone, plan_clone
+from penstock.ops.change.maintenance.environment import MaintenanceEnvironment
+from penstock.ops.change.maintenance.processor_positions import LocalStates
+from penstock.ops.change.snapshots.snapshot import Snapshot, SnapshotError
+from penstock.ops.kernel import changelog_of
+from penstock.processors.apps import App, renamed_categories
+from penstock.processors.apps.clones import cloned, own_name
+from penstock.processors.shard import StatePosition
+from penstock.processors.time import with_renamed_inputs
+from penstock.transport import Bucket, Bus, BusError, rewrite_changelog_bucket
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket
-from penstock.transport.tables.maintenance_protocol import MaintenanceGap, MaintenanceRefused
+from penstock.transport.tables import MaintenanceRefused
+from penstock.transport.tables.maintenance_protocol import MaintenanceGap
 
 from . import evidence
 from .backing_up import Backup, SimulatedBackupStore
@@ -191,7 +189,7 @@ class Cloner:
             copy = Bucket(plan.names[flight.bucket.category], flight.bucket.number)
             in_flight = [
                 message
-                for message in cluster.log(flight.bucket).committed(flight.begin, evidence.ALL)
+                for message in cluster.log(flight.bucket).committed(flight.start, evidence.ALL)
                 if message.at < flight.end
             ]
             found[copy] = cluster.log(copy).end - len(in_flight)

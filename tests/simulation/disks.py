@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from penstock.processors.keyed_state.changes import Changes
-from penstock.processors.shard.position import StatePosition
-from penstock.state.errors import StateError, StateUnwritable
-from penstock.state.protocols import Delta, MemoryShardState, ShardIdentity
+from penstock.processors.keyed_state import Changes
+from penstock.processors.shard import StatePosition
+from penstock.state import Delta, MemoryShardState, ShardIdentity, StateError, StateUnwritable
 
 from .scheduler import Process, Scheduler
 

@@ -10,10 +10,11 @@ from functools import lru_cache
 
 from support.subjects import BUCKETS, EXACT
 
-from penstock.processors.shard.checkpoints import Gap, Step, steps_of
+from penstock.processors.shard import Gap, Step, steps_of
 
 from .category_settings import CategorySettings
 from .faults import GLOBAL_FAULTS, ON_EMPTY_DISKS, Fault, FaultKind
+from .network import BROKERS
 from .nodes import TABLES, TIERS, Node
 from .profiles import Profile
 from .scenario import Scenario
@@ -31,6 +32,16 @@ STORE_REQUESTS = ("claim state", "read state", "write state", "write state", "wr
 """Requests to a remote store."""
 SINK_REQUESTS = ("claim sink", "write sink", "write sink")
 """Requests to the store of a sink."""
+BACKUP_REQUESTS = ("backup list", "backup read", "backup create", "backup delete", "backup write", "backup write")
+"""Requests to the backup store."""
+BACKUP_POINTS = (
+    "snapshot state",
+    "after snapshot state",
+    "backup upload",
+    *("restore file",) * 6,
+    *(f"after {name}" for name in BACKUP_REQUESTS),
+)
+"""Further points at which faults hit workers with real backups."""
 _COMMON_POINTS = ("", "poll", "describe", "positions", "open state", "close state")
 
 
@@ -72,6 +83,8 @@ ARCHIVERS_SHARE = 0.8
 _OTHER_REQUESTS = ("positions", "describe", "ends", "flush")
 SKEW_PROBABILITY = 0.5
 """The probability of wrong writers' clocks."""
+ON_MINUTES_PROBABILITY = 0.5
+"""The probability that event times are whole minutes, so that some lie exactly on a watermark or on the end of a window."""
 REPARTITION_BUCKETS = (1, 2, 3, 5)
 """Possible numbers of buckets of a repartitioned category."""
 
@@ -86,7 +99,7 @@ def draw_scenario(seed: int, profile: Profile) -> Scenario:
         and rng.random() < 0.5
     )
     scenario = Scenario(
-        seed, nodes, rounds_s, rng.randint(2, 12), quiet, len(nodes[-1].reads) > 1 and rng.random() < 0.5
+        seed, nodes, rounds_s, rng.randint(*profile.events), quiet, len(nodes[-1].reads) > 1 and rng.random() < 0.5
     )
     scenario = replace(scenario, lopsided=rng.random() < profile.lopsided)
     scenario = replace(
@@ -95,7 +108,22 @@ def draw_scenario(seed: int, profile: Profile) -> Scenario:
     scenario = replace(
         scenario, category_settings=_category_settings(rng, profile, scenario), skewed=rng.random() < SKEW_PROBABILITY
     )
-    scenario = replace(scenario, deletes=_may_delete(scenario) and rng.random() < profile.deletes)
+    on_minutes = random.Random(f"{seed} minutes").random() < ON_MINUTES_PROBABILITY
+    further = random.Random(f"{seed} brokers")
+    scenario = replace(
+        scenario,
+        rate=further.choice(profile.rates),
+        trickles=further.random() < profile.trickles,
+        foreign=profile.foreign,
+        to_the_end=profile.to_the_end,
+        hesitation_s=profile.hesitation_s,
+        rocks=profile.rocks,
+    )
+    if scenario.to_the_end:
+        scenario = replace(scenario, quiet=False, ends_early=False)
+    scenario = replace(
+        scenario, on_minutes=on_minutes, deletes=_may_delete(scenario) and rng.random() < profile.deletes
+    )
     count = rng.randint(0, profile.most_faults)
     faults = [_fault(rng, profile, scenario) for _ in range(count)] if profile.faults else []
     return replace(scenario, faults=tuple(sorted(faults, key=lambda fault: fault.at_s)))
@@ -148,12 +176,15 @@ def _fault(rng: random.Random, profile: Profile, scenario: Scenario) -> Fault:
     kind, at_s = rng.choice(profile.faults), round(rng.uniform(0, scenario.length_s + 10), 3)
     node = rng.choice(scenario.nodes)
     target = f"{node.name}-{rng.randrange(node.workers)}"
-    points: tuple[str, ...] = fault_points(node)
+    points: tuple[str, ...] = fault_points(node)[len(_COMMON_POINTS) * profile.in_checkpoints :]
+    points += BACKUP_POINTS * profile.rocks
     if scenario.archivers and rng.random() < ARCHIVERS_SHARE:
         target, points = f"archiver-{rng.randrange(scenario.archivers)}", ARCHIVER_POINTS
     match kind:
         case FaultKind.CLEAN:
             return Fault(at_s, kind)
+        case FaultKind.LEADERS:
+            return Fault(at_s, kind, str(rng.randrange(BROKERS)), duration_s=_duration(rng, profile.outages_s))
         case FaultKind.EXPIRE:
             point = ON_EMPTY_DISKS if node.backups and node.output is not EXACT else ""
             return Fault(at_s, kind, node.name, point)
@@ -176,15 +207,17 @@ def _process_fault(rng: random.Random, profile: Profile, node: Node, fault: Faul
             point = "" if fault.kind is FaultKind.STOP else rng.choice(points)
             return replace(fault, point=point, duration_s=_duration(rng, profile.downtimes_s))
         case FaultKind.SLOW | FaultKind.FAIL | FaultKind.LOST:
-            point = rng.choice((*requests_of(node), *_OTHER_REQUESTS))
+            any_request = (*requests_of(node), *_OTHER_REQUESTS, *BACKUP_REQUESTS * profile.rocks)
+            point = rng.choice(profile.requests or any_request)
             return replace(fault, point=point, duration_s=_duration(rng, (0.5, 40.0)))
         case FaultKind.DELAY:
-            point = "write sink" if node.sink else "write state"
+            point = rng.choice(BACKUP_REQUESTS[2:]) if profile.rocks else "write sink" if node.sink else "write state"
             return replace(fault, point=point, duration_s=_duration(rng, (0.5, 90.0)))
-        case FaultKind.CUT:
+        case FaultKind.CUT | FaultKind.UNMARKED:
             return replace(fault, point="commit transaction", duration_s=_duration(rng, profile.outages_s))
-        case _:
-            return replace(fault, point=rng.choice(points), duration_s=_duration(rng, (0.001, 30.0)))
+        case kind:
+            range_s = profile.full_s if kind is FaultKind.FULL else (0.001, 30.0)
+            return replace(fault, point=rng.choice(points), duration_s=_duration(rng, range_s))
 
 
 def _duration(rng: random.Random, range_s: tuple[float, float]) -> float:

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any, cast
 import fastavro
 import msgspec
 
-from penstock.processors.declare.partitioner import bucket_of
+from penstock.processors.declare import bucket_of
 from penstock.state.remote.protocols import Parts
-from penstock.transport.memory.cluster import Cluster
-from penstock.transport.messages import Bucket
+from penstock.transport import Bucket
+from penstock.transport.codecs import decode_dead_letter
+from penstock.transport.memory.cluster import MemoryCluster
 
 from .disks import SimulatedState
 from .nodes import Node
+from .rocks import SteeredState
 
 if TYPE_CHECKING:
     from .world import World
@@ -57,7 +59,22 @@ def deletions_by_key(world: World, name: str) -> dict[str, list[bool]]:
     return dict(found)
 
 
-def _schemas(cluster: Cluster) -> dict[bytes, Any]:
+def dead_letters(world: World, node: Node) -> list[dict[str, Any]]:
+    """Return the events in a processor's dead letters. Each names its own place, whatever its headers say."""
+    cluster = world.cluster
+    name = f"{node.name}.dead_letters"
+    stored = (message for log in cluster.topic(name).logs for message in log.committed(0, ALL))
+    letters = [decode_dead_letter(message.value() or b"") for message in stored]
+    for letter in letters:
+        assert letter.category == node.reads[0], f"{letter} is not of an event of {node.reads[0]}"
+        [original] = cluster.log(Bucket(letter.category, letter.bucket)).committed(letter.offset, 1)
+        assert letter.value == original.value(), f"{letter} is not at its place"
+        headers = tuple((header.name, header.value) for header in letter.headers)
+        assert headers == tuple(original.headers() or ()), f"{letter} has other headers than its event"
+    return decoded(world, node.reads[0], [letter.value or b"" for letter in letters])
+
+
+def _schemas(cluster: MemoryCluster) -> dict[bytes, Any]:
     """Return the Avro schemas on a cluster by fingerprint."""
     if SCHEMAS not in cluster.topics:
         return {}
@@ -89,6 +106,8 @@ def state(world: World, node: Node) -> dict[bytes, bytes]:
         return {slot: _joined(parts) for row in rows for slot, parts in row.slots.items()}
     found: dict[bytes, bytes] = {}
     for shard in world.machines.shards(node):
+        if isinstance(shard.state, SteeredState):
+            found |= shard.state.values()
         if isinstance(shard.state, SimulatedState) and shard.state.database is not None:
             found |= shard.state.database.content.values()
     return found

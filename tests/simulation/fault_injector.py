@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from support.kinds import HOUR_MS, Event
 
+from penstock.transport import Bucket, Outgoing
 from penstock.transport.memory.groups import SESSION_MS
-from penstock.transport.messages import Bucket, Outgoing
 
 from .faults import GLOBAL_FAULTS, ON_EMPTY_DISKS, REQUEST_FAULTS, Fault, FaultKind
 from .inputs import END_MS
@@ -29,6 +29,8 @@ COPY = "copy."
 """The first part of the name of a process of the clone, which a fault of the app's process may hit instead."""
 FIRST_FOREIGN = 1_000_000
 """The number of the first event of a recreated category."""
+JUMP_FACTOR = 100_000
+"""How much further than its duration a clock jumps: from two minutes to a month."""
 FOREIGN_EVENTS = 20
 """How many more events than before a recreated category contains."""
 
@@ -124,6 +126,10 @@ class FaultInjector:
                     _replace_disk(machine)
             case FaultKind.FULL:
                 machine.disk.full_until_ms = until_ms
+            case FaultKind.CLOCK:
+                # Longer faults are further jumps, some of them back.
+                ahead_ms = int(fault.duration_s * 1000) * JUMP_FACTOR
+                machine.clock.jump(ahead_ms if int(ahead_ms) % 3 else -ahead_ms, until_ms)
 
     def _apply_to_all(self, fault: Fault) -> None:
         at = f" {fault.point}" if fault.point else ""
@@ -136,10 +142,14 @@ class FaultInjector:
                         self._scheduler.pause(machine.process, fault.duration_s)
             case FaultKind.BROKERS | FaultKind.MARKERS:
                 self._world.brokers.go_down(fault.duration_s, loses_markers=fault.kind is FaultKind.MARKERS)
+            case FaultKind.LEADERS:
+                self._world.brokers.cut_off(int(fault.target), fault.duration_s)
             case FaultKind.SECOND:
                 self._world.second_brokers.go_down(fault.duration_s)
             case FaultKind.CLEAN:
                 self._clean()
+            case FaultKind.ROLLBACK:
+                self._world.backup_files.go_back(self._scheduler.now_ms - fault.duration_s * 1000)
             case FaultKind.RECREATE | FaultKind.GROW | FaultKind.EXPIRE:
                 self.may_refuse = True
                 self._change(fault)
@@ -160,7 +170,7 @@ class FaultInjector:
     def _make_unreachable(self, kind: FaultKind, until_ms: float) -> None:
         """Make a service unreachable for a while."""
         if kind is FaultKind.BACKUP_STORE:
-            self._world.backup_store.unreachable_until_ms = until_ms
+            self._world.backup_store.unreachable_until_ms = self._world.backup_files.unreachable_until_ms = until_ms
         elif kind is FaultKind.STORE:
             self._world.store.unreachable_until_ms = until_ms
         elif kind is FaultKind.ROWS:

@@ -25,18 +25,25 @@ class FaultKind(Enum):
     LOST = "does not hear the answer"
     """The request is performed; the client raises an error after its timeout."""
     FULL = "has a full disk"
+    CLOCK = "has a wrong clock"
+    """The wall clock of its machine jumps, and back later."""
     DELAY = "gives up a request that arrives late"
     """A request that the client gives up, but that the broker performs much later."""
     BROKERS = "the brokers are unreachable"
+    LEADERS = "is an unreachable broker"
+    """Its buckets are neither read nor written; those of the other brokers are, and the brokers reach each other."""
     SECOND = "the brokers of the second cluster are unreachable"
     MARKERS = "the brokers are killed, and lose markers"
     """After the restart, the markers of expired transactions are missing in some buckets."""
     CUT = "commits, and the brokers are killed"
     """The brokers have decided a commit and answered no request; after their restart, its markers are missing."""
+    UNMARKED = "commits, and the brokers write no marker"
+    """The brokers confirm a commit while their controller takes them for dead; no broker restarts, and its markers are missing."""
     ROWS = "the lookup source is unreachable"
     """The source of lookups."""
     STORE = "the remote store is unreachable"
     BACKUP_STORE = "the backup store is unreachable"
+    ROLLBACK = "the backup store is put back to an older copy"
     WAREHOUSE = "the warehouse is unreachable"
     EXPIRE = "stops until its group's positions have expired"
     """All workers of a processor stop; they restart on their disks, or with `ON_EMPTY_DISKS` on empty disks."""
@@ -47,15 +54,19 @@ class FaultKind(Enum):
     CLEAN = "the brokers compact their logs"
 
 
-REQUEST_FAULTS = frozenset({FaultKind.SLOW, FaultKind.FAIL, FaultKind.LOST, FaultKind.DELAY, FaultKind.CUT})
+REQUEST_FAULTS = frozenset(
+    {FaultKind.SLOW, FaultKind.FAIL, FaultKind.LOST, FaultKind.DELAY, FaultKind.CUT, FaultKind.UNMARKED}
+)
 ON_EMPTY_DISKS = "on empty disks"
 GLOBAL_FAULTS = frozenset(
     {
         FaultKind.BROKERS,
+        FaultKind.LEADERS,
         FaultKind.SECOND,
         FaultKind.MARKERS,
         FaultKind.ROWS,
         FaultKind.STORE,
+        FaultKind.ROLLBACK,
         FaultKind.BACKUP_STORE,
         FaultKind.SLEEP,
         FaultKind.CLEAN,

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from support.kinds import BEHIND_MS, HOUR_MS, MINUTE_MS, Event
+from support.kinds import BEHIND_MS, GAP_MS, HOUR_MS, MINUTE_MS, Event
 
-from penstock.processors.declare.partitioner import bucket_of
+from penstock.processors.declare import bucket_of
 
 from .scheduler import START_MS
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 KEYS = 6
 LATE_PROBABILITY = 0.2
-"""The probability of a late event, in scenarios with late events."""
+"""The probability of a late event, in scenarios with late events; twice as high where a watermark follows their lateness."""
 DELETION_PROBABILITY = 0.2
 """The probability that a message to a table deletes a row, in scenarios with deletions."""
 LAG_MS = 5 * HOUR_MS
 """The lag of some buckets in event time."""
-BASE_MS = START_MS - 985 * HOUR_MS
-"""An hour before midnight, so the archive has events of two days."""
+BASE_MS = START_MS - 985 * HOUR_MS - 34 * MINUTE_MS
+"""Before midnight, so the archive has events of two days. After six rounds, the watermark is exactly at the end of an hour."""
 END_MS = BASE_MS + 500 * HOUR_MS
 """The event time of the last events, which completes all windows."""
 
 
 def complete_ms(turn: int, count: int, *, lopsided: bool) -> int:
     """Return the watermark after a round: no later event is earlier."""
-    return BASE_MS + turn * 7 * MINUTE_MS - lopsided * LAG_MS if turn < count else END_MS - BEHIND_MS
+    return BASE_MS + (turn * 7 - 1) * MINUTE_MS - lopsided * LAG_MS if turn < count else END_MS - BEHIND_MS
 
 
 @lru_cache
@@ -88,13 +88,22 @@ class _Draw:
             else [f"k{min(rng.randrange(KEYS), rng.randrange(KEYS))}" for _ in range(scenario.events)]
         )
         for key in keys:
-            at_ms = now_ms - rng.randrange(BEHIND_MS - MINUTE_MS)
-            if scenario.is_late and self._further.random() < LATE_PROBABILITY:
+            at_ms = now_ms - self._behind_ms()
+            if scenario.is_late and self._further.random() < LATE_PROBABILITY * (1 + scenario.is_estimated):
                 at_ms -= self._further.randrange(4 * HOUR_MS)
+                if scenario.is_estimated:  # late events come together, as from a device that was offline
+                    near = (self._further.randrange(-GAP_MS, GAP_MS) for _ in range(self._further.randrange(3)))
+                    written.extend(self.event(buckets, key, at_ms + distance) for distance in near)
             written.append(self.event(buckets, key, at_ms))
         if scenario.deletes and place == 0:
             self._delete_some(written)
         return written
+
+    def _behind_ms(self) -> int:
+        """Return the distance of an event to the newest one, which watermarks allow."""
+        if self._scenario.on_minutes:
+            return self._rng.randrange(BEHIND_MS // MINUTE_MS + 1) * MINUTE_MS
+        return self._rng.randrange(BEHIND_MS - MINUTE_MS)
 
     def _delete_some(self, rows: list[Event]) -> None:
         """Replace some rows by deletions."""
@@ -107,4 +116,6 @@ class _Draw:
         self._number += 1
         if self._scenario.lopsided and at_ms < END_MS and bucket_of(key.encode(), buckets) != 0:
             at_ms -= LAG_MS
+        if self._scenario.on_minutes:
+            at_ms -= at_ms % MINUTE_MS
         return Event(key, at_ms, self._number)

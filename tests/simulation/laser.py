@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from support.kinds import MINUTE_MS
 
 import penstock as ps
-from penstock.ops.laser.pairs import NotServed
-from penstock.ops.laser.served_pairs import ServedPairs
-from penstock.ops.laser.table import LaserTable, Pair
-from penstock.ops.worker.worker import Worker
-from penstock.processors.declare.partitioner import bucket_of
-from penstock.transport.bus import Bus
-from penstock.transport.messages import Bucket
+from penstock.ops.kernel import Worker
+from penstock.ops.serve.latest.pairs import NotServed
+from penstock.ops.serve.latest.served_pairs import ServedPairs
+from penstock.ops.serve.latest.table import LatestTable, Pair
+from penstock.processors.declare import bucket_of
+from penstock.transport import Bucket, Bus
 
 from .inputs import BASE_MS, KEYS, active_keys, is_deletion
 from .scheduler import START_MS, Process
@@ -37,10 +36,10 @@ READ_EVERY_S = 0.25
 ALL = 1 << 60
 
 
-def table_of(name: str, category: ps.Category[ps.Record], kind: str) -> LaserTable:
+def table_of(name: str, category: ps.Category[ps.Record], kind: str) -> LatestTable:
     """Return the table of a tier: the last number of each key."""
     lifetime = timedelta(milliseconds=LIFETIME_MS) if kind == "expiring" else None
-    return LaserTable(name, category, ("key",), ("number",), lifetime)
+    return LatestTable(name, category, ("key",), ("number",), lifetime)
 
 
 class Written(NamedTuple):
@@ -66,7 +65,7 @@ class Tier:
         now_ms: its clock.
     """
 
-    table: LaserTable
+    table: LatestTable
     pairs: ServedPairs
     ends: dict[int, int]
     now_ms: Callable[[], int]

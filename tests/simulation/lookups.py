@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from support.kinds import Row
 
 import penstock as ps
-from penstock.processors.lookups.lookup import LookupEnvironment
-from penstock.transport.codecs.by_category import Codecs
-from penstock.transport.messages import Outgoing
+from penstock.processors.lookups import LookupEnvironment
+from penstock.transport import Outgoing
+from penstock.transport.codecs import Codecs
 
 from .nodes import NUMBERED_ROWS, NumberedRow
 

@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import penstock as ps
-from penstock.ops.worker.backup_protocol import NoBackups
-from penstock.ops.worker.backups import WorkerBackups
-from penstock.ops.worker.checkpoint_executor import CheckpointRefused
-from penstock.ops.worker.preflight import prepare
-from penstock.ops.worker.worker import Worker, WorkerConfig
-from penstock.processors.errors import PenstockError
-from penstock.processors.shard.checkpoints import Gap
-from penstock.processors.shard.shard import Shard
-from penstock.state.protocols import ShardIdentity, StateFolder
-from penstock.transport.bus import Bus
-from penstock.transport.clusters import Clusters, placement_of
+from penstock.ops.kernel import Worker, ends_of, prepare
+from penstock.ops.kernel.checkpoint.checkpoint_executor import CheckpointRefused
+from penstock.ops.kernel.loop import WorkerConfig
+from penstock.ops.kernel.loop.until_end import UntilEnd
+from penstock.ops.kernel.shards.backup_protocol import NoBackups
+from penstock.ops.kernel.shards.backups import WorkerBackups
+from penstock.ops.shell.process.clock import WallClock
+from penstock.processors import PenstockError
+from penstock.processors.apps import upstream_of
+from penstock.processors.shard import Gap, Shard
+from penstock.state import ShardIdentity, StateFolder
+from penstock.transport import Bus, Clusters, placement_of
 from penstock.transport.memory import MemoryBus
 
 from .archiving import SimulatedFiles, archiver
 from .backing_up import EVERY, ProcessBackups
+from .backup_files import ProcessFiles
 from .category_settings import SECOND_CLUSTER
 from .disks import Disk, SimulatedStates
 from .network import SimulatedNetwork
 from .nodes import Node
 from .reporting import Reporting
-from .scheduler import START_MS, Process, SimulatedExecutor
+from .rocks import RocksDisk, RocksStates
+from .scheduler import START_MS, Process, SimulatedClock, SimulatedExecutor
 from .stores import Session, sink_in, states_in
 
 if TYPE_CHECKING:
@@ -35,6 +38,41 @@ if TYPE_CHECKING:
 
 RESTART_S = 2.0
 """The delay before the restart of a worker that ended by itself."""
+
+
+class MachineClock:
+    """The clock of a machine, whose wall clock may be wrong for a while.
+
+    Args:
+        clock: the right time.
+    """
+
+    def __init__(self, clock: SimulatedClock) -> None:
+        self._clock = clock
+        self._ahead_ms = 0
+        self._until_ms = 0.0
+        self.monotonic_s = clock.monotonic_s
+
+    def jump(self, ahead_ms: int, until_ms: float) -> None:
+        """Make the wall clock wrong until a time."""
+        self._ahead_ms, self._until_ms = ahead_ms, until_ms
+
+    def read_ms(self) -> int:
+        """Return the time that the machine shows."""
+        now_ms = self._clock.now_ms()
+        return now_ms + self._ahead_ms if now_ms < self._until_ms else now_ms
+
+
+class ProcessClock(WallClock):
+    """The clock of a process on a machine.
+
+    Args:
+        clock: the machine's.
+    """
+
+    def __init__(self, clock: MachineClock) -> None:
+        super().__init__(clock.read_ms, clock.monotonic_s)
+        self.monotonic_s = clock.monotonic_s
 
 
 @dataclass(eq=False)
@@ -45,11 +83,13 @@ class Machine:
         name: the name of machine and worker.
         node: the worker's processor; None for an archiver.
         disk: the disk with the states.
+        clock: its clock.
     """
 
     name: str
     node: Node | None
     disk: Disk
+    clock: MachineClock
     disks: int = 0
     process: Process | None = None
     worker: Worker | None = None
@@ -86,12 +126,18 @@ class Machines:
         scenario = world.scenario
         names = [(f"{node.name}-{number}", node) for node in scenario.nodes for number in range(node.workers)]
         archivers = [(f"archiver-{number}", None) for number in range(scenario.archivers)]
-        self.all = [Machine(name, node, Disk(world.scheduler)) for name, node in (*names, *archivers)]
+        self.all = [self._machine(name, node) for name, node in (*names, *archivers)]
+        self.stop_at_the_end = scenario.to_the_end
+        """Whether the workers that start now stop at the end of their input."""
+
+    def _machine(self, name: str, node: Node | None) -> Machine:
+        world = self._world
+        disk = RocksDisk(self._scheduler, world.folder / name) if world.scenario.rocks else Disk(self._scheduler)
+        return Machine(name, node, disk, MachineClock(world.clock))
 
     def add(self, node: Node) -> None:
         """Add the machines of a processor, which start soon."""
-        machines = (Machine(f"{node.name}-{number}", node, Disk(self._scheduler)) for number in range(node.workers))
-        self.all.extend(machines)
+        self.all.extend(self._machine(f"{node.name}-{number}", node) for number in range(node.workers))
 
     def of(self, node: Node) -> list[Machine]:
         """Return the machines of a processor."""
@@ -102,6 +148,17 @@ class Machines:
         for machine in self.of(node):
             if machine.worker is not None and machine.is_up:
                 yield from machine.worker.shards
+
+    @property
+    def have_ended(self) -> bool:
+        """Whether all workers have reached the end of their input."""
+        return all(machine.is_stopped and not machine.is_up for machine in self.all)
+
+    def continue_after_the_end(self) -> None:
+        """Start all workers again, which do not stop any more."""
+        self.stop_at_the_end = False
+        for machine in self.all:
+            machine.is_stopped = False
 
     def hold(self, node: Node) -> None:
         """Stop the workers of a processor until it is released."""
@@ -117,12 +174,16 @@ class Machines:
 
     def start_due(self) -> None:
         """Start the machines whose restart is due."""
+        if self.stop_at_the_end and not self._world.source.is_done:
+            return
         for machine in self.all:
             if not (machine.is_up or machine.is_stopped) and machine.starts_ms <= self._scheduler.now_ms:
                 self._start(machine)
 
     def _start(self, machine: Machine) -> None:
         process = Process(machine.name)
+        if isinstance(machine.disk, RocksDisk):
+            process.at_death.append(machine.disk.crash)
         machine.process = process
         machine.worker = None
 
@@ -162,22 +223,49 @@ class Machines:
         threads = SimulatedExecutor(self._scheduler, process, f"{machine.name} opener")
         saver = SimulatedExecutor(self._scheduler, process, f"{machine.name} saver", 1)
         requests = SimulatedExecutor(self._scheduler, process, f"{machine.name} requests", 1)
-        reporting = Reporting(world, machine, type(processor))
+        reporting = Reporting(world, machine, type(processor), until_end=self.stop_at_the_end)
         worker = Worker(
             processor,
             config,
             threads,
             saver,
-            clock=world.clock,
+            clock=ProcessClock(machine.clock),
             at_gap=self._at_gap,
             after_turn=reporting.report_if_due,
             requests=requests,
         )
         machine.worker = worker
-        is_tier = machine.node in world.scenario.tiers
+        reporting.report_start()
+        if self.stop_at_the_end:
+            self._scheduler.spawn(process, f"{machine.name} beside", reporting.repeat)
         with reporting.sweeping(worker):
-            worker.run(*([world.tiers.start(machine.node, process, clusters).publish] if is_tier else []))
+            worker.run(self._finished(machine, process, clusters, processor))
+        reporting.report_end()
         world.note(process.name, "has stopped")
+
+    def _finished(
+        self, machine: Machine, process: Process, bus: Bus, processor: ps.Processor
+    ) -> Callable[[Worker], bool]:
+        """Return what a worker calls after each turn, to determine whether it has finished."""
+        world, node = self._world, machine.node
+        if node in world.scenario.tiers:
+            return world.tiers.start(node, process, bus).publish
+        if not self.stop_at_the_end:
+            return lambda _: False
+        apps = list(world.processors.values())
+        at_end = UntilEnd(
+            ends_of(type(processor).sources(), bus),
+            processor.name,
+            bus,
+            upstream=[each.name for each in upstream_of(type(processor), apps)],
+            clock=ProcessClock(machine.clock),
+        )
+
+        def finished(worker: Worker) -> bool:
+            machine.is_stopped = at_end(worker)
+            return machine.is_stopped
+
+        return finished
 
     def _with_second_cluster(self, home: MemoryBus, process: Process, processor: type[ps.Processor]) -> Bus:
         """Return a bus that also contains the processor's outputs on the second cluster."""
@@ -195,6 +283,8 @@ class Machines:
         archiver(bus, [categories[name] for name in world.scenario.sources], files, world.clock).run()
 
     def _states(self, node: Node, machine: Machine, process: Process, processor: ps.Processor) -> StateFolder:
+        if isinstance(machine.disk, RocksDisk):
+            return RocksStates(machine.disk)
         if node.writing is None or not isinstance(processor, ps.Aggregator):
             return SimulatedStates(machine.disk, self._scheduler, process)
         return states_in(self._session(process), self._scheduler, type(processor), node.writing)
@@ -203,15 +293,23 @@ class Machines:
         return Session(self._world.store, self._scheduler, process, self._world.injector.strike)
 
     def _backups(self, machine: Machine, processor: ps.Processor) -> WorkerBackups | NoBackups:
-        has_backups = machine.node is not None and (machine.node.backups or self._world.scenario.snapshots)
+        scenario = self._world.scenario
+        has_backups = machine.node is not None and (machine.node.backups or scenario.snapshots or scenario.rocks)
         if not has_backups or machine.process is None:
             return NoBackups()
-        backups: Any = ProcessBackups(self._world.backup_store, machine.disk, self._scheduler, machine.process)
-        worker_backups = WorkerBackups(backups, backups, EVERY)
+        worker_backups = self._worker_backups(machine.disk, machine.process)
         shape = processor.state_shape()
         if machine.is_standby and shape is not None:
             worker_backups.stand_by(lambda bucket: ShardIdentity(processor.name, bucket, shape), processor.name)
         return worker_backups
+
+    def _worker_backups(self, disk: Disk, process: Process) -> WorkerBackups:
+        world = self._world
+        if isinstance(disk, RocksDisk):
+            files = ProcessFiles(world.backup_files, self._scheduler, process, world.injector.strike)
+            return WorkerBackups(files, disk.root, EVERY)
+        backups: Any = ProcessBackups(world.backup_store, disk, self._scheduler, process)
+        return WorkerBackups(backups, backups, EVERY)
 
     def _at_gap(self, gap: Gap) -> None:
         self._scheduler.point(f"gap {gap}")

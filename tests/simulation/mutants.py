@@ -1,4 +1,4 @@
-"""Mutants: repaired faults that the simulation must find when they return.
+"""Mutants: repaired faults that the simulation must find when they return, and rules that it must find broken.
 
 Each mutant names a profile that makes its fault likely.
 """
@@ -38,6 +38,21 @@ MUTANTS: dict[str, Mutant] = {
         repaired_faults.event_time_is_not_saved,
     ),
     "chunks are dropped": Mutant("Sliding windows lack old events.", "sliding", 60, repaired_faults.chunks_are_dropped),
+    "ended events come back": Mutant(
+        "A join writes events without a match again.", "twice", 100, repaired_faults.ended_events_come_back
+    ),
+    "watermarks come after the end": Mutant(
+        "A run to the end of its input leaves windows open that are complete.",
+        "ends",
+        300,
+        repaired_faults.watermarks_come_after_the_end,
+    ),
+    "an outage is silence": Mutant(
+        "A run to the end of its input ends before those before it, after an outage.",
+        "ends",
+        600,
+        repaired_faults.an_outage_is_silence,
+    ),
     "rows stay": Mutant("Events are joined with deleted rows.", "tables", 60, repaired_faults.rows_stay),
     "rows go when they are read": Mutant(
         "A deletion takes effect at a wrong time.",
@@ -111,6 +126,18 @@ MUTANTS: dict[str, Mutant] = {
         100,
         repaired_faults.leftovers_stay,
     ),
+    "confirmed commits count": Mutant(
+        "Outputs of a commit that the brokers have confirmed and not carried out are never written.",
+        "markers",
+        200,
+        repaired_faults.confirmed_commits_count,
+    ),
+    "old outputs are sent": Mutant(
+        "The last update of a key is one of a worker that was paused, and older than its successor's.",
+        "zombies",
+        300,
+        repaired_faults.old_outputs_are_sent,
+    ),
     "no sweeps": Mutant(
         "Readers wait forever for the open transaction of a vanished worker.", "markers", 300, repaired_faults.no_sweeps
     ),
@@ -162,6 +189,12 @@ MUTANTS: dict[str, Mutant] = {
         400,
         repaired_faults.early_results_are_forgotten,
     ),
+    "written early results stay pending": Mutant(
+        "After a change of owner, early results come again although nothing has changed.",
+        "early",
+        400,
+        repaired_faults.written_early_results_stay_pending,
+    ),
     "told again by a lost state": Mutant(
         "After the loss of a state, outputs caused by idleness or a watermark are written again.",
         "twice",
@@ -170,9 +203,24 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "saved after a failure": Mutant(
         "Positions are committed although their outputs were never sent.",
-        "full",
-        400,
+        "nearly-full",
+        600,
         repaired_faults.saved_after_a_failure,
+    ),
+    "backups that the store has lost are not missed": Mutant(
+        "After the store was put back to an older copy, quiet shards have no newest backup.",
+        "backups",
+        100,
+        repaired_faults.backups_that_the_store_has_lost_are_not_missed,
+    ),
+    "manifests come before their files": Mutant(
+        "A backup names files that are missing.", "backups", 20, repaired_faults.manifests_come_before_their_files
+    ),
+    "databases are restored in place": Mutant(
+        "A state that was killed while it was restored is opened without some of its files.",
+        "backups",
+        100,
+        repaired_faults.databases_are_restored_in_place,
     ),
     "archivers share an epoch": Mutant(
         "An archiver that was paused overwrites archived events.",
@@ -182,6 +230,12 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "silence is idleness": Mutant(
         "An outage makes an input idle.", "silence", 1000, repaired_faults.silence_is_idleness
+    ),
+    "idleness is older than the events": Mutant(
+        "Events that are on the bus when another input resumes are late.",
+        "resumed",
+        400,
+        repaired_faults.idleness_is_older_than_the_events,
     ),
     "idle before it is read": Mutant(
         "Outputs that an upstream shard wrote before it became idle are late.",
@@ -197,8 +251,8 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "snapshots begin without shards": Mutant(
         "A worker without buckets ends when a snapshot begins.",
-        "snapshots",
-        20,
+        "spares",
+        40,
         repaired_faults.snapshots_begin_without_shards,
     ),
     "a restored state is current": Mutant(
@@ -218,6 +272,102 @@ MUTANTS: dict[str, Mutant] = {
         "loops",
         200,
         repaired_faults.rounds_of_a_loop_wait_for_no_reader,
+    ),
+    "sessions end before their last event": Mutant(
+        "A session is split at an event that was on time when it arrived.",
+        "estimates",
+        400,
+        repaired_faults.sessions_end_before_their_last_event,
+    ),
+    "sessions that touch merge": Mutant(
+        "Two sessions that are exactly a gap apart are one.",
+        "estimates",
+        100,
+        repaired_faults.sessions_that_touch_merge,
+    ),
+    "windows accept events at their close": Mutant(
+        "An event at the very end of the allowed lateness is in its window.",
+        "late",
+        100,
+        repaired_faults.windows_accept_events_at_their_close,
+    ),
+    "joins forget a moment early": Mutant(
+        "An event has no match although one is on time.", "resumed", 100, repaired_faults.joins_forget_a_moment_early
+    ),
+    "outputs that time out come again as many": Mutant(
+        "Behind a quota or a slow link, the same transaction is tried again and again.",
+        "quotas",
+        60,
+        repaired_faults.outputs_that_time_out_come_again_as_many,
+    ),
+    "outputs without a transaction wait only at checkpoints": Mutant(
+        "Behind a quota, the outputs of one event or watermark are tried again and again.",
+        "quotas",
+        300,
+        repaired_faults.outputs_without_a_transaction_wait_only_at_checkpoints,
+    ),
+    "positions go back while a state catches up": Mutant(
+        "Outputs come again after another crash of a worker whose state was catching up.",
+        "catch-ups",
+        400,
+        repaired_faults.positions_go_back_while_a_state_catches_up,
+    ),
+    "transactions of lost buckets go on": Mutant(
+        "Outputs of a worker that was paused come again after its successor's.",
+        "stalls",
+        1_500,
+        repaired_faults.transactions_of_lost_buckets_go_on,
+    ),
+    "retries of a former owner hold nothing": Mutant(
+        "Downstream of a new owner, windows complete before the retried events of its predecessor.",
+        "retried",
+        150,
+        repaired_faults.retries_of_a_former_owner_hold_nothing,
+    ),
+    "watermarks are published when a checkpoint begins": Mutant(
+        "Windows downstream complete before the outputs of the checkpoint are written.",
+        "long",
+        150,
+        repaired_faults.watermarks_are_published_when_a_checkpoint_begins,
+    ),
+    "statements apply one event early": Mutant(
+        "Windows complete before the last event in front of an upstream watermark is read.",
+        "prompt",
+        300,
+        repaired_faults.statements_apply_one_event_early,
+    ),
+    "new readers take the newest watermarks": Mutant(
+        "After a compaction and a restart, windows complete before the events in front of an upstream watermark are read.",
+        "compacted",
+        300,
+        repaired_faults.new_readers_take_the_newest_watermarks,
+    ),
+    "closed windows stay in the state": Mutant(
+        "A state grows with each window for ever.", "late", 60, repaired_faults.closed_windows_stay_in_the_state
+    ),
+    "headers of producers count": Mutant(
+        "A dead letter names the place of an event of another program.",
+        "foreign",
+        20,
+        repaired_faults.headers_of_producers_count,
+    ),
+    "prepared states count without their id": Mutant(
+        "Scheduled lines of an interrupted checkpoint are never written.",
+        "schedules",
+        400,
+        repaired_faults.prepared_states_count_without_their_id,
+    ),
+    "timers fire before events on time": Mutant(
+        "A timer fires before an earlier event that was on time when it arrived.",
+        "estimates",
+        400,
+        repaired_faults.timers_fire_before_events_on_time,
+    ),
+    "jumps of a clock count at once": Mutant(
+        "Schedules fire at wrong times, and miss right ones, after the clock of a machine was wrong for a moment.",
+        "clocks",
+        30,
+        repaired_faults.jumps_of_a_clock_count_at_once,
     ),
     "watermarks are no news": Mutant(
         "Windows downstream of a quiet stateless shard never complete.",

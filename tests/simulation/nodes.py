@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import ClassVar
 
+import msgspec
 import pyarrow as pa
 from support.kinds import (
     IN_TIME,
@@ -28,8 +29,8 @@ from support.kinds import _Lookup as _FaultTestLookup
 from support.subjects import EXACT, LEAST, MOST, PAIRS
 
 import penstock as ps
-from penstock.processors.declare.phases import Partial, in_phases
-from penstock.processors.time.schedules import Schedule
+from penstock.processors.declare import Partial, in_phases
+from penstock.processors.time import Schedule
 
 from .category_settings import DEFAULT_SETTINGS, CategorySettings
 from .laser import table_of
@@ -38,6 +39,8 @@ from .sql_kinds import SQL_KINDS
 EARLY_S = 10
 BEAT, BEAT_MS = "beat ", 7_000
 """The first part of the keys of scheduled lines, and their interval."""
+DEFAULT_SHARE = ps.watermarks.Confidence().share
+"""The share of events on time of a processor that declares no watermark."""
 FRESH_S = 10
 """How long "remembering" caches a row or its absence."""
 
@@ -152,6 +155,33 @@ class _FirstCallFails:
             raise TimeoutError(f"no answer for {event.number}")
 
 
+HALF_A_CHARACTER = "\ud83d"
+"""A text that no encoder accepts, as of a truncated emoji."""
+TOO_LARGE = "x" * 100_000
+"""A text that no output may contain: `SMALL_MESSAGES` limits its category."""
+SMALL_MESSAGES = {"max.message.bytes": "50000"}
+
+
+class _Refusing(_Stateful):
+    """Sends some events to the dead letters: it fails at them, or their outputs cannot be written."""
+
+    on_error = ps.ErrorPolicy.DEAD_LETTER
+    dead_letter_limit = None
+
+    def process(self, event: Event, state: Sums | None, context: ps.Context) -> tuple[Sums, list[Total]]:
+        if not is_refused(event):
+            return super().process(event, state, context)
+        after, [total] = super().process(event, state, context)
+        if event.number % 9 == 0:
+            raise ValueError(f"{event.number} is refused")
+        return after, [total, msgspec.structs.replace(total, key=HALF_A_CHARACTER if event.number % 2 else TOO_LARGE)]
+
+
+def is_refused(event: Event) -> bool:
+    """Return whether "refusing" refuses an event."""
+    return event.number % 3 == 0
+
+
 RETRY = ps.Retry(after=timedelta(milliseconds=500), factor=1.5, attempts=9)
 """More attempts than workers that fail at an event."""
 
@@ -218,6 +248,7 @@ KINDS = {
     "catching up": Kind(_CatchingUp, Total),
     "retrying": Kind(_Retrying, Event),
     "counting retries": Kind(_CountingRetries, Total),
+    "refusing": Kind(_Refusing, Total),
     "forgetting": FAULT_TEST_KINDS["forgetting_unsure"],
     "table": Kind(_Table, Joined, _TABLE),
     "latest as of": Kind(_LatestAsOf, Joined, _TABLE),
@@ -259,6 +290,7 @@ class Node:
         writing: the write mode of its remote store; None for local states.
         sink: whether its outputs are rows of a sink.
         estimated: inputs whose own events determine their watermarks, beside inputs with upstream watermarks.
+        on_time: the share of the events that its watermark lets arrive on time; None for a watermark at a known distance.
     """
 
     name: str
@@ -272,6 +304,7 @@ class Node:
     writing: ps.WriteMode | None = None
     sink: bool = False
     estimated: tuple[str, ...] = ()
+    on_time: float | None = None
 
     @property
     def is_remote(self) -> bool:
@@ -295,6 +328,7 @@ class Node:
     def __str__(self) -> str:
         by = ", upstream watermarks" if self.uses_upstream_watermarks else ""
         by += f" except of {' and '.join(self.estimated)}" if self.estimated else ""
+        by += f", {self.on_time:.0%} on time" if self.on_time is not None else ""
         storage = ", backed up" if self.backups else ", in a store" if self.is_remote else ""
         storage += ", into a sink" if self.sink else ""
         storage += f" ({self.writing.value})" if self.writing is not None else ""
@@ -307,9 +341,10 @@ class Node:
         inputs = tuple(map(category_settings.category, self.reads, kind.reads.values()))
         if self.kind in TIERS:
             return type("Simulated", (table_of(self.name, inputs[0], self.kind).processor(),), {"name": self.name})
-        output: ps.Category[ps.Record] | ps.sinks.Sink = category_settings.category(f"{self.name}.out", kind.written)
-        if self.sink:
-            output = ps.sinks.MemoryTable(kind.written, f"{self.name}.out")
+        category = category_settings.category(f"{self.name}.out", kind.written)
+        if self.kind == "refusing":
+            category = replace(category, settings=SMALL_MESSAGES)
+        output = ps.sinks.MemorySink(kind.written, category.name) if self.sink else category
         declared: dict[str, object] = {
             **_reading(kind.base, inputs),
             "name": self.name,
@@ -326,16 +361,23 @@ class Node:
             declared["checkpoint"] = ps.CheckpointInterval(adaptive=True)
         if self.writing is not None:
             declared["store"] = ps.RemoteStore(self.writing)
-        if self.uses_upstream_watermarks:
-            upstream = ps.watermarks.UpstreamWatermark()
-            each = {category: IN_TIME if category.name in self.estimated else upstream for category in inputs}
-            declared["watermark"] = each if self.estimated else upstream
-        elif self.kind in {*PASS_THROUGH, "asynchronous", "pipe", "retrying", "looping", "sql join"}:
-            declared["watermark"] = IN_TIME
+        declared |= self._watermarks(inputs)
         if issubclass(kind.base, ps.Aggregator) and not all(isinstance(one.key, str) for one in inputs):
             declared["observe_columns"] = ps.Aggregator.observe_columns  # columns need a key that is one field
         base = _phase(self.kind, declared) if self.kind in PHASES else kind.base
         return type("Simulated", (base,), declared)
+
+    def _watermarks(self, inputs: Sequence[ps.Category[ps.Record]]) -> dict[str, object]:
+        """Return its declared watermarks; a kind may declare its own."""
+        if self.uses_upstream_watermarks:
+            upstream = ps.watermarks.UpstreamWatermark()
+            each = {category: IN_TIME if category.name in self.estimated else upstream for category in inputs}
+            return {"watermark": each if self.estimated else upstream}
+        if self.on_time is not None:
+            is_default = self.on_time == DEFAULT_SHARE
+            return {"watermark": None if is_default else ps.watermarks.Confidence(self.on_time)}
+        is_undeclared = self.kind in {*PASS_THROUGH, "asynchronous", "pipe", "retrying", "looping", "sql join"}
+        return {"watermark": IN_TIME} if is_undeclared else {}
 
     def pass_on(self, events: Sequence[Event]) -> list[Event]:
         """Return its outputs for events, for a kind whose outputs others may read."""

@@ -16,21 +16,18 @@ from unittest.mock import patch
 
 from support import kinds
 
-from penstock.backfill.archive import archiver, bucket_opener, segments
+from penstock.backfill.archive import archiver, bucket_opener, completeness, segments
 from penstock.backfill.warehouse import archive_settings
-from penstock.ops.maintenance import reset
-from penstock.ops.snapshots import cloning, restoring, taking
-from penstock.ops.worker import (
-    backups,
-    batch_processor,
-    changelog_replay,
-    input_merger,
-    shard_loader,
-    watermark_publisher,
-)
+from penstock.ops.change.clones import cloning
+from penstock.ops.change.maintenance import reset
+from penstock.ops.change.snapshots import restoring, taking
+from penstock.ops.kernel.checkpoint import output_pace
+from penstock.ops.kernel.event_time import watermark_publisher
+from penstock.ops.kernel.loop import batch_intake, input_merger
+from penstock.ops.kernel.shards import backups, changelog_replay, shard_loader
 from penstock.processors import background, retry
-from penstock.processors.keyed_state import window_values
-from penstock.processors.keyed_state.state_cache import StateCache
+from penstock.processors.declare import join_buffers
+from penstock.processors.keyed_state import StateCache, window_values
 from penstock.processors.operators import (
     early_results,
     ordered_delivery,
@@ -41,7 +38,10 @@ from penstock.processors.operators import (
     stateful,
 )
 from penstock.processors.shard import checkpoints, key_check
-from penstock.processors.time import timer_schedule, timers
+from penstock.processors.time import timer_schedule, timers, watermarks
+from penstock.state.backups import fetching, shard_backup, standby, writer
+from penstock.state.backups import scheduler as backup_scheduler
+from penstock.state.local import folder, rocksdb
 from penstock.transport import category_rows
 from penstock.transport import changelog as log_category
 from penstock.transport.tables import maintenance_protocol
@@ -51,7 +51,8 @@ from . import cloning as simulated_cloning
 from . import restoring as simulated_restoring
 from .archiving import SequentialExecutor
 from .disks import SimulatedState
-from .scheduler import Scheduler, wait_for_all
+from .rocks import options_without_threads
+from .scheduler import Scheduler, SimulatedLock, wait_for_all
 
 DELETIONS = timedelta(seconds=30)
 """How long a changelog retains deletions in a run, which is shorter than a month."""
@@ -62,12 +63,16 @@ SMALL: tuple[tuple[Any, str, int], ...] = (
     (ordered_delivery, "DELIVERY_BATCH", 2),
     (sliding, "DUE_AT_ONCE", 2),
     (sliding_history, "CHUNK_VALUES", 3),
+    (join_buffers, "CHUNK_EVENTS", 2),
     (early_results, "READ_AT_ONCE", 2),
     (panes, "READ_AT_ONCE", 2),
     (input_merger, "MIN_RUN", 2),
     (input_merger, "MAX_QUEUED", 8),
     (key_check, "KNOWN_KEYS", 3),
-    (batch_processor, "LEAST_COLUMNS", 2),
+    (batch_intake, "LEAST_COLUMNS", 2),
+    (output_pace, "MOST_PORTION", 64),
+    (output_pace, "LEAST_PORTION", 4),
+    (watermarks, "UPDATE_INTERVAL", 8),
 )
 """Smaller limits of the library's caches and batches, since a run has too few events to reach the usual limits."""
 
@@ -128,10 +133,10 @@ class SimulatedThread:
         self._is_alive = False
 
 
-def _retry(scheduler: Scheduler) -> Callable[..., retry.Retry]:
-    def simulated_retry(*args: Any, **kwargs: Any) -> retry.Retry:
+def _retry(scheduler: Scheduler) -> Callable[..., retry.CallRetry]:
+    def simulated_retry(*args: Any, **kwargs: Any) -> retry.CallRetry:
         simulated: dict[str, Any] = {"clock": lambda: scheduler.now_ms / 1000, "pause": scheduler.sleep}
-        return retry.Retry(*args, **{**kwargs, **simulated})
+        return retry.CallRetry(*args, **{**kwargs, **simulated})
 
     return simulated_retry
 
@@ -139,14 +144,55 @@ def _retry(scheduler: Scheduler) -> Callable[..., retry.Retry]:
 def _time_of(scheduler: Scheduler) -> SimpleNamespace:
     return SimpleNamespace(
         monotonic=lambda: scheduler.now_ms / 1000,
+        time=lambda: scheduler.now_ms / 1000,
         time_ns=lambda: int(scheduler.now_ms * 1_000_000),
         sleep=scheduler.sleep,
     )
 
 
+_SIMULATED_BACKUPS: list[tuple[Any, str, Any]] = [
+    (backups, "InterruptibleFileStore", lambda backups, _: backups),
+    (backups, "shard_folder", backing_up.shard_of),
+    (backups, "current", backing_up.database_of),
+    (backups, "opened_read_only", backing_up.opened_read_only),
+    (backups, "newest_position", backing_up.newest_position),
+    (backups, "restore_shard", backing_up.restore),
+    (backups, "backed_up_buckets", backing_up.backed_up_buckets),
+    (backups, "StandbyCopies", backing_up.SimulatedCopies),
+    (backups, "BackupScheduler", backing_up.SimulatedBackupScheduler),
+    (backups, "RocksShardState", SimulatedState),
+]
+
+
+def _around_real_backups(scheduler: Scheduler, rng: random.Random) -> list[tuple[Any, str, Any]]:
+    """Return the time, the threads and the random numbers of the library's backups."""
+    threads = SimpleNamespace(
+        Thread=SimulatedThread.of(scheduler),
+        Lock=lambda: SimulatedLock(scheduler),
+        Condition=lambda: SimulatedLock(scheduler),
+    )
+    modules = (backup_scheduler, shard_backup, writer)
+    checked_bytes = rng.choice((0, writer.CHECKED_BYTES))
+    fetch_file = fetching._fetch_file
+
+    def fetch_file_at_a_point(*args: Any) -> None:
+        scheduler.point("restore file")
+        fetch_file(*args)
+
+    return [
+        *((module, "threading", threads) for module in modules),
+        *((module, "time", _time_of(scheduler)) for module in (*modules, folder, standby)),
+        (backup_scheduler, "random", rng),
+        (fetching, "ThreadPoolExecutor", SequentialExecutor),
+        (fetching, "_fetch_file", fetch_file_at_a_point),
+        (rocksdb, "_options", options_without_threads),
+        (writer, "CHECKED_BYTES", checked_bytes),
+    ]
+
+
 @contextmanager
-def patched_library(scheduler: Scheduler, seed: int) -> Iterator[None]:
-    """Run the library on a scheduler's time and a seed's random numbers, in a block."""
+def patched_library(scheduler: Scheduler, seed: int, *, rocks: bool) -> Iterator[None]:
+    """Run the library on a scheduler's time and a seed's random numbers, in a block; with simulated states, unless they are in RocksDB."""
     rng = random.Random(seed)
     replaced: list[tuple[Any, str, Any]] = [
         (shard_loader, "Event", lambda: SimulatedEvent(scheduler)),
@@ -156,16 +202,6 @@ def patched_library(scheduler: Scheduler, seed: int) -> Iterator[None]:
         (backups, "Event", lambda: SimulatedEvent(scheduler)),
         (backups, "time", SimpleNamespace(monotonic=lambda: scheduler.now_ms / 1000)),
         (category_rows, "time", SimpleNamespace(monotonic=lambda: scheduler.now_ms / 1000)),
-        (backups, "InterruptibleFileStore", lambda backups, _: backups),
-        (backups, "shard_folder", backing_up.shard_of),
-        (backups, "current", backing_up.database_of),
-        (backups, "opened_read_only", backing_up.opened_read_only),
-        (backups, "newest_position", backing_up.newest_position),
-        (backups, "restore_shard", backing_up.restore),
-        (backups, "backed_up_buckets", backing_up.backed_up_buckets),
-        (backups, "StandbyCopies", backing_up.SimulatedCopies),
-        (backups, "BackupScheduler", backing_up.SimulatedBackupScheduler),
-        (backups, "RocksShardState", SimulatedState),
         (cloning, "install_clone", simulated_cloning.install_clone),
         (cloning, "expect_states", simulated_cloning.expect_stored),
         (restoring, "expect_states", simulated_cloning.expect_stored),
@@ -176,9 +212,10 @@ def patched_library(scheduler: Scheduler, seed: int) -> Iterator[None]:
         (restoring, "rewrite_changelog", simulated_cloning.rewrite_changelog),
         (maintenance_protocol, "time", _time_of(scheduler)),
         (bucket_opener, "ThreadPoolExecutor", SequentialExecutor),
+        (completeness, "ThreadPoolExecutor", SequentialExecutor),
         (segments, "ThreadPoolExecutor", SequentialExecutor),
         (archive_settings, "ThreadPoolExecutor", SequentialExecutor),
-        (archiver, "Retry", _retry(scheduler)),
+        (archiver, "CallRetry", _retry(scheduler)),
         (taking, "time", _time_of(scheduler)),
         (taking, "new_id", lambda: f"20261124T{int(scheduler.now_ms / 1000) % 10**6:06}-{rng.getrandbits(16):04x}"),
         (taking, "RETRY_FOR_S", snapshotting.RETRY_FOR_S),
@@ -188,6 +225,7 @@ def patched_library(scheduler: Scheduler, seed: int) -> Iterator[None]:
         (changelog_replay, "DELETIONS", DELETIONS),
         (checkpoints, "secrets", SimpleNamespace(randbits=rng.getrandbits)),
     ]
+    replaced += _around_real_backups(scheduler, rng) if rocks else _SIMULATED_BACKUPS
     cache = StateCache(CACHE_BYTES)
     replaced += [
         (module, "STATE_CACHE", cache) for module in (timers, stateful, sessions, sliding_history, window_values)

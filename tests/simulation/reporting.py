@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import penstock as ps
-from penstock.ops.monitoring.reports import REPORT_INTERVAL_S, REPORTS, Counts, Report, node_of, report_message
-from penstock.ops.worker.transaction_sweeper import sweeping
-from penstock.ops.worker.worker import Worker
+from penstock.ops.kernel import REPORT_INTERVAL_S, REPORTS, STOPPED, Report, Worker, node_of
+from penstock.ops.kernel.checkpoint.transaction_sweeper import sweeping
+from penstock.ops.kernel.telemetry.reports import Counts, report_message
 
 if TYPE_CHECKING:
     from .machines import Machine
@@ -23,13 +23,15 @@ class Reporting:
         world: its world.
         machine: its machine.
         processor: its processor.
+        until_end: whether it stops at the end of its input.
     """
 
-    def __init__(self, world: World, machine: Machine, processor: type[ps.Processor]) -> None:
+    def __init__(self, world: World, machine: Machine, processor: type[ps.Processor], *, until_end: bool) -> None:
         self._world = world
         self._machine = machine
         self._node = node_of(processor)
         self._started_ms = world.clock.now_ms()
+        self._until_end = until_end
         self._due_s = 0.0
 
     def report_if_due(self, _: Worker) -> None:
@@ -37,11 +39,40 @@ class Reporting:
         now_s = self._world.clock.monotonic_s()
         if self._world.scenario.sweeps and self._world.brokers.are_up and now_s >= self._due_s:
             self._due_s = now_s + REPORT_INTERVAL_S
-            self._world.bus.append(REPORTS.name, report_message(self._report()))
+            self._send("")
 
-    def _report(self) -> Report:
-        now_ms = self._world.clock.now_ms()
-        return Report(self._node, self._machine.identity, "", 0, self._started_ms, now_ms, (), Counts())
+    def report_start(self) -> None:
+        """Report a run to the end of its input before its first turn, if the brokers are up."""
+        if self._until_end and self._world.brokers.are_up:
+            self._send("")
+
+    def repeat(self) -> None:
+        """Report while the loop waits in a call, as the thread beside it does."""
+        while True:
+            self._world.scheduler.sleep(REPORT_INTERVAL_S)
+            if self._world.brokers.are_up and self._world.clock.monotonic_s() >= self._due_s + REPORT_INTERVAL_S:
+                self._send("")
+
+    def report_end(self) -> None:
+        """Report that it has stopped, if the scenario contains reports and the brokers are up."""
+        if self._world.scenario.sweeps and self._world.brokers.are_up:
+            self._send(STOPPED)
+
+    def _send(self, end_reason: str) -> None:
+        now_ms, identity = self._world.clock.now_ms(), self._machine.identity
+        report = Report(
+            self._node,
+            identity,
+            "",
+            0,
+            self._started_ms,
+            now_ms,
+            (),
+            Counts(),
+            end_reason=end_reason,
+            until_end=self._until_end,
+        )
+        self._world.bus.append(REPORTS.name, report_message(report))
 
     @contextmanager
     def sweeping(self, worker: Worker) -> Iterator[None]:

@@ -9,17 +9,17 @@ import random
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.ops.maintenance.environment import MaintenanceEnvironment
-from penstock.ops.maintenance.processor_positions import LocalStates
-from penstock.ops.maintenance.reset import perform_reset
-from penstock.ops.snapshots.restoring import plan_restore_alone
-from penstock.ops.snapshots.snapshot import Snapshot, SnapshotError
-from penstock.processors.declare.processor import Processor
-from penstock.processors.shard.checkpoints import Step, is_remote, steps_of
-from penstock.processors.shard.position import StatePosition
-from penstock.transport.errors import BusError
+from penstock.ops.change.maintenance.environment import MaintenanceEnvironment
+from penstock.ops.change.maintenance.processor_positions import LocalStates
+from penstock.ops.change.maintenance.reset import perform_reset
+from penstock.ops.change.snapshots.restoring import plan_restore_alone
+from penstock.ops.change.snapshots.snapshot import Snapshot, SnapshotError
+from penstock.processors.declare import Processor
+from penstock.processors.shard import StatePosition, Step, is_remote, steps_of
+from penstock.transport import BusError
 from penstock.transport.memory import MemoryBus
-from penstock.transport.tables.maintenance_protocol import MaintenanceGap, MaintenanceRefused
+from penstock.transport.tables import MaintenanceRefused
+from penstock.transport.tables.maintenance_protocol import MaintenanceGap
 
 from .cloning import KILL_PROBABILITY, RETRY_S, Killed, SimulatedPlace, place_of
 from .network import SimulatedNetwork

@@ -15,7 +15,7 @@ from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from threading import Lock, Thread, local
+from threading import Lock, Thread, current_thread, local
 from typing import Any
 
 START_MS = 4_102_444_800_000
@@ -30,6 +30,10 @@ class ProcessKilled(BaseException):
 
 class Deadlock(AssertionError):
     """Every task waits for another."""
+
+
+class ForeignThread(AssertionError):
+    """A thread that is not the running task uses the simulation, so a seed would not repeat its run, and the run may stop for ever."""
 
 
 @dataclass(eq=False)
@@ -104,16 +108,18 @@ def _in_a_thread(call: Callable[[], None]) -> None:
 
 
 def _serve(calls: SimpleQueue[Callable[[], None]]) -> None:
-    _served.calls = calls
+    _this_thread.calls = calls
     while True:
         calls.get()()
 
 
-class _Served(local):
+class _ThisThread(local):
     calls: SimpleQueue[Callable[[], None]]
+    task: Task | None = None
+    """The task that the thread runs, or ran last."""
 
 
-_served = _Served()
+_this_thread = _ThisThread()
 
 
 class Scheduler:
@@ -135,7 +141,7 @@ class Scheduler:
         self._director = Task(Process("director"), "director")
         self._director.gate.acquire()
         self._tasks = [self._director]
-        self.current = self._director
+        self.current = _this_thread.task = self._director
 
     def spawn(self, process: Process, name: str, call: Callable[[], None]) -> Task:
         """Add a task; it runs when the scheduler chooses it."""
@@ -144,6 +150,7 @@ class Scheduler:
         self._tasks.append(task)
 
         def run() -> None:
+            _this_thread.task = task
             task.gate.acquire()
             try:
                 if not process.is_dead:
@@ -154,7 +161,7 @@ class Scheduler:
                 self.failures.append(error)
             task.is_done = True
             self._tasks.remove(task)
-            _idle.append(_served.calls)
+            _idle.append(_this_thread.calls)
             self._choose().gate.release()
 
         _in_a_thread(run)
@@ -162,7 +169,7 @@ class Scheduler:
 
     def point(self, name: str) -> None:
         """Let faults take effect, and perhaps another task continue."""
-        task = self.current
+        task = self._running()
         if task.process.is_dead:
             raise ProcessKilled
         self.points += 1
@@ -175,7 +182,7 @@ class Scheduler:
 
     def wait(self, until: Callable[[], bool] | None, timeout_s: float | None = None) -> bool:
         """Wait for a condition or a timeout while other tasks run; return whether the condition holds."""
-        task = self.current
+        task = self._running()
         if task.process.is_dead:
             raise ProcessKilled
         self.points += 1
@@ -183,6 +190,20 @@ class Scheduler:
         task.deadline_ms = None if timeout_s is None else self.now_ms + timeout_s * 1000
         self._pass_on(task)
         return until is None or until()
+
+    def _running(self) -> Task:
+        """Return the running task, whose thread calls.
+
+        Raises:
+            ForeignThread: another thread calls.
+        """
+        if _this_thread.task is not self.current:
+            error = ForeignThread(
+                f"The thread {current_thread().name} is no task of the simulation: replace its executor in `patches`."
+            )
+            self.failures.append(error)  # the library may catch it
+            raise error
+        return self.current
 
     def sleep(self, seconds: float) -> None:
         """Pause this task for a time."""
@@ -305,6 +326,39 @@ class SimulatedExecutor(Executor):
 
         self._scheduler.spawn(self._process, self._name, work)
         return future
+
+
+class SimulatedLock:
+    """A `threading.Lock` or `threading.Condition`; waiting for it lets other tasks run.
+
+    Args:
+        scheduler: runs other tasks.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._is_held = False
+        self._notices = 0
+
+    def __enter__(self) -> None:
+        """Acquire the lock."""
+        if self._is_held:
+            self._scheduler.wait(lambda: not self._is_held)
+        self._is_held = True
+
+    def __exit__(self, *_: object) -> None:
+        """Release the lock."""
+        self._is_held = False
+
+    def notify(self) -> None:
+        """Wake the waiting threads."""
+        self._notices += 1
+
+    def wait(self, timeout: float) -> None:
+        """Release the lock until a notice or a timeout, and acquire it again."""
+        self._is_held, seen = False, self._notices
+        self._scheduler.wait(lambda: self._notices != seen, timeout)
+        self.__enter__()
 
 
 def wait_for_all(futures: Any, *_: Any, **__: Any) -> None:

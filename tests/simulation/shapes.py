@@ -10,9 +10,9 @@ from typing import Protocol
 from support.subjects import EXACT, LEAST
 
 import penstock as ps
-from penstock.processors.declare.semantics import Semantics
+from penstock.processors.declare import Semantics
 
-from .nodes import PASS_THROUGH, TABLES, TIERS, Node, pairs_of
+from .nodes import DEFAULT_SHARE, PASS_THROUGH, TABLES, TIERS, Node, pairs_of
 
 ONE_INPUT = (
     "stateless",
@@ -35,6 +35,23 @@ ONE_INPUT = (
 """Kinds with one input."""
 TWO_INPUTS = ("joining", "merging")
 """Kinds with two inputs."""
+BY_ESTIMATE = (
+    "sessions",
+    "sessions",
+    "sessions",
+    "timers",
+    "timers",
+    "closing",
+    "late",
+    "differences",
+    "early",
+    "windowed",
+    "ordered",
+    "sliding",
+)
+"""Kinds with one input whose results depend on a watermark. Kinds that may split a result at it are more likely."""
+SHARES = (DEFAULT_SHARE, 0.7, 0.7)
+"""Possible shares of events on time."""
 
 
 class Choice(Protocol):
@@ -116,6 +133,14 @@ def with_upstream(rng: random.Random, choice: Choice) -> tuple[Node, ...]:
 def two_inputs(rng: random.Random, choice: Choice) -> tuple[Node, ...]:
     """Return one processor with two inputs."""
     return (_last(rng, choice, TWO_INPUTS, "left", "right", uses_upstream_watermarks=rng.random() < 0.3),)
+
+
+def estimated(rng: random.Random, choice: Choice) -> tuple[Node, ...]:
+    """Return one processor whose watermark is estimated from the lateness of its events. Its state is exact: lost events would change it."""
+    inputs = rng.choice((("left",), ("left",), ("left",), ("left", "right")))
+    kinds = BY_ESTIMATE if len(inputs) == 1 else ("joining",)
+    node = _last(rng, choice, kinds, *inputs, uses_upstream_watermarks=False)
+    return (replace(node, state=EXACT, on_time=rng.choice(SHARES)),)
 
 
 def table(rng: random.Random, choice: Choice) -> tuple[Node, ...]:

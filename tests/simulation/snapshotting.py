@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from support.subjects import EXACT, LEAST, MOST
 from support.warehouses import MemoryFileStore
 
-from penstock.ops.snapshots.snapshot import Snapshot, SnapshotError
-from penstock.ops.snapshots.taking import take_snapshot
-from penstock.transport.errors import BusError
+from penstock.ops.change.snapshots.snapshot import Snapshot, SnapshotError
+from penstock.ops.change.snapshots.taking import take_snapshot
+from penstock.transport import Bucket, BusError
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket
 
 from . import evidence
 from .network import SimulatedNetwork

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from support.kinds import AFTER_MS, BEFORE_MS, BEHIND_MS, Answer, Event, Kind
 
-from penstock.processors.declare.phases import Partial
-from penstock.processors.sql.compiler import compile_app
-from penstock.processors.sql.errors import SqlText
+from penstock.processors.declare import Partial
+from penstock.processors.sql import SqlText, compile_app
 
 _QUERIES = f"""
 CREATE CATEGORY events (key text NOT NULL, at bigint NOT NULL, number bigint NOT NULL) WITH (key = 'key', time = 'at');

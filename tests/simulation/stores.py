@@ -9,17 +9,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from penstock.processors.declare.aggregator import Aggregator
-from penstock.processors.declare.sinks import SinkBatch
-from penstock.processors.declare.stores import WriteMode
-from penstock.processors.shard.position import StatePosition
-from penstock.state.protocols import ShardIdentity
-from penstock.state.remote.errors import StoreInterrupted
+from penstock.processors.declare import Aggregator, SinkBatch, WriteMode
+from penstock.processors.shard import StatePosition
+from penstock.state import ShardIdentity
+from penstock.state.remote import NO_VERSION, ShardVersion, StoredShard, StoreInterrupted, StoreRetry
 from penstock.state.remote.folder import RemoteStates
-from penstock.state.remote.protocols import NO_VERSION, Claim, Parts, Shard, ShardVersion, Write
-from penstock.state.remote.retry import RETRY_LIMIT_S, StoreRetry
-from penstock.state.sinks.memory_table import MemoryRows
-from penstock.state.sinks.owned_rows import OwnedRows, RowClaim
+from penstock.state.remote.protocols import Claim, Parts, Write
+from penstock.state.remote.retry import RETRY_LIMIT_S
+from penstock.state.sinks import MemoryRows, OwnedRows
+from penstock.state.sinks.owned_rows import RowClaim
 
 from .faults import Fault, FaultKind
 from .scheduler import Process, Scheduler
@@ -67,12 +65,12 @@ class Store:
     """The database, shared by all processes."""
 
     unreachable_until_ms: float = 0.0
-    rows: dict[Shard, Row] = field(default_factory=dict)
+    rows: dict[StoredShard, Row] = field(default_factory=dict)
     claims: int = 0
 
     def claim(self, identity: ShardIdentity) -> Claim:
         """Assign a shard to a new owner."""
-        row = self.rows.setdefault(Shard(identity.processor, identity.bucket), Row())
+        row = self.rows.setdefault(StoredShard(identity.processor, identity.bucket), Row())
         self.claims += 1
         row.version = row.version._replace(owner=f"owner {self.claims}", epoch=row.version.epoch + 1)
         return Claim(row.version, row.position)
@@ -100,20 +98,20 @@ class Session:
         """Become the owner of a shard."""
         return self.request("claim state", lambda: self._store.claim(identity))
 
-    def commit(self, shard: Shard, version: ShardVersion, write: Write) -> ShardVersion:
+    def commit(self, shard: StoredShard, version: ShardVersion, write: Write) -> ShardVersion:
         """Write as the owner; return the version before the write."""
         return self.request("write state", lambda: self._store.rows[shard].commit(version, write))
 
-    def parts(self, shard: Shard, slots: Sequence[bytes]) -> list[Parts]:
+    def parts(self, shard: StoredShard, slots: Sequence[bytes]) -> list[Parts]:
         """Return the parts of each slot."""
         stored = self._store.rows[shard].slots
         return self.request("read state", lambda: [stored.get(slot, Parts()) for slot in slots])
 
-    def version(self, shard: Shard) -> ShardVersion:
+    def version(self, shard: StoredShard) -> ShardVersion:
         """Return the shard's current owner and number of saves."""
         return self.request("read state", lambda: self._store.rows[shard].version)
 
-    def outbox(self, shard: Shard) -> bytes:
+    def outbox(self, shard: StoredShard) -> bytes:
         """Return the outbox."""
         return self.request("read state", lambda: self._store.rows[shard].outbox)
 
@@ -165,11 +163,11 @@ class SessionRows:
         self._session = session
         self._rows = rows
 
-    def claim(self, shard: Shard) -> RowClaim:
+    def claim(self, shard: StoredShard) -> RowClaim:
         """Become the owner of a shard."""
         return self._session.request("claim sink", lambda: self._rows.claim(shard))
 
-    def commit(self, shard: Shard, version: ShardVersion, batch: SinkBatch) -> ShardVersion:
+    def commit(self, shard: StoredShard, version: ShardVersion, batch: SinkBatch) -> ShardVersion:
         """Write rows and position as the owner; return the version before the write."""
         return self._session.request("write sink", lambda: self._rows.commit(shard, version, batch))
 

@@ -17,6 +17,8 @@ from .nodes import BEAT_MS, FRESH_S
 
 Outputs = Sequence[dict[str, Any]]
 Inputs = Sequence[Sequence[Event]]
+COUNTING = ("stateful", "deleting", "counting retries", "refusing", "unsure", "scheduled", "catching up")
+"""Kinds whose output for an event contains the count of its key's events."""
 
 
 def expect_one_each(subject: Subject, outputs: Outputs, inputs: Inputs, watermarks_ms: Mapping[str, int]) -> None:
@@ -30,9 +32,7 @@ def expect_one_each(subject: Subject, outputs: Outputs, inputs: Inputs, watermar
             expect_in_order(subject, outputs)
         case "forgetting":
             _expect_short_chains(outputs)
-        case "stateful" | "deleting" | "counting retries" | "unsure" | "scheduled" | "catching up" if (
-            subject.state is EXACT and subject.output is not LEAST
-        ):
+        case kind if kind in COUNTING and subject.state is EXACT and subject.output is not LEAST:
             counts = Counter((output["key"], output["count"]) for output in outputs)
             again = [count for count in counts if counts[count] > 1]
             assert not again, f"counted more than once: {again[:10]}"

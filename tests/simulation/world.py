@@ -5,25 +5,26 @@ start --input, faults--> heal: no more faults --> all work must end --> comparis
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from support.warehouses import MemoryWarehouse
 
 import penstock as ps
-from penstock.backfill.errors import BackfillRefused
-from penstock.state.sinks.memory_table import MemoryRows
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.errors import BusUnreachable
-from penstock.transport.internal_topics import create_missing_categories
+from penstock.backfill import BackfillRefused
+from penstock.state.sinks import MemoryRows
+from penstock.transport import BusUnreachable, CategorySpec, create_missing_categories
 from penstock.transport.memory import MemoryBus
-from penstock.transport.memory.cluster import Cluster
-from penstock.transport.tables.upstream_watermarks import WATERMARKS
+from penstock.transport.memory.cluster import MemoryCluster
+from penstock.transport.tables import WATERMARKS
 
 from .archiving import expect_archived, expect_no_gaps
 from .backing_up import SimulatedBackupStore
+from .backup_files import StoredFiles, expect_backed_up, expect_no_missing_files
 from .cloning import Cloner
-from .evidence import digest, expect_read
+from .evidence import digest, expect_read, outputs
 from .fault_injector import FaultInjector
 from .laser import Tiers
 from .lookups import SimulatedRows, TableWriter
@@ -44,6 +45,8 @@ REFUSALS = 5
 """The number of failed starts without a fault after which a worker refuses for good."""
 ARCHIVE_CHECK_INTERVAL_S = 5.0
 FINAL_CHECK_INTERVAL_S = 2.0
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of its own below it
+"""Where the states in RocksDB are: each write is synced, which costs nothing there."""
 
 
 class Stuck(AssertionError):
@@ -74,20 +77,23 @@ class World:
 
     Args:
         scenario: the scenario.
+        folder: contains the states in RocksDB.
     """
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, folder: Path) -> None:
         self.scenario = scenario
+        self.folder = folder
         self.scheduler = Scheduler(scenario.seed)
         self.clock = SimulatedClock(self.scheduler)
-        self.cluster = Cluster(self.clock.now_ms)
-        self.brokers = Brokers(self.scheduler, self.cluster.transactions)
+        self.cluster = MemoryCluster(self.clock.now_ms)
+        self.brokers = Brokers(self.scheduler, self.cluster.transactions, scenario.rate, trickles=scenario.trickles)
         self.bus = MemoryBus(cluster=self.cluster)
-        self.second_cluster = Cluster(self.clock.now_ms)
+        self.second_cluster = MemoryCluster(self.clock.now_ms)
         self.second_brokers = Brokers(self.scheduler, self.second_cluster.transactions)
         self.history: list[str] = []
         self.processors = {node: node.make(scenario.category_settings) for node in scenario.nodes}
         self.backup_store = SimulatedBackupStore()
+        self.backup_files = StoredFiles()
         self.store = Store()
         self.sinks = {f"{node.name}.out": MemoryRows() for node in scenario.nodes if node.sink}
         self.rows = SimulatedRows(self)
@@ -108,7 +114,7 @@ class World:
         self.cluster.tick()
         self.second_cluster.tick()
 
-    def cluster_of(self, category: str) -> Cluster:
+    def cluster_of(self, category: str) -> MemoryCluster:
         """Return the cluster that contains a category."""
         return self.second_cluster if category in self.scenario.category_settings.elsewhere else self.cluster
 
@@ -173,6 +179,7 @@ class World:
         self.scheduler.sleep(seconds)
         if self.scheduler.failures:
             raise self.scheduler.failures[0]
+        expect_no_missing_files(self)
         if (
             self.scenario.archivers
             and self.scheduler.now_ms >= self._archive_checked_ms + ARCHIVE_CHECK_INTERVAL_S * 1000
@@ -183,12 +190,14 @@ class World:
 
     def _run_to_the_end(self) -> None:
         limit_ms = self.scheduler.now_ms + FINAL_LIMIT_S * 1000
+        written = self._written_to_the_end(limit_ms) if self.scenario.to_the_end else None
         while True:
             self._turn(FINAL_CHECK_INTERVAL_S)
             try:
                 expect_read(self)
                 expect_guarantees(self)
                 self.cloner.expect_equal()
+                expect_backed_up(self)
                 for name in self.scenario.sources if self.scenario.archivers else ():
                     expect_archived(self.bus, self.warehouse, name)
             except (AssertionError, BusUnreachable, BackfillRefused) as error:
@@ -198,17 +207,34 @@ class World:
                 if self.scheduler.now_ms > limit_ms:
                     raise Stuck(f"{error}") from error
             else:
+                assert written in (None, self._written()), "outputs are missing at the end of the input"
                 return
+
+    def _written_to_the_end(self, limit_ms: float) -> Mapping[str, frozenset[str]]:
+        """Wait until all workers have reached the end of their input, and let them go on; return the outputs at the end."""
+        while not self.machines.have_ended:
+            self._turn(FINAL_CHECK_INTERVAL_S)
+            if self.scheduler.now_ms > limit_ms:
+                running = [machine.name for machine in self.machines.all if not machine.is_stopped or machine.is_up]
+                raise Stuck(f"{', '.join(running)} do not reach the end of their input")
+        written = self._written()
+        self.machines.continue_after_the_end()
+        return written
+
+    def _written(self) -> Mapping[str, frozenset[str]]:
+        """Return the different outputs of each processor; at least once, a worker that starts again may repeat some."""
+        return {node.name: frozenset(map(repr, outputs(self, f"{node.name}.out"))) for node in self.scenario.nodes}
 
 
 def run(scenario: Scenario) -> Outcome:
     """Run a scenario."""
-    world = World(scenario)
     failure = None
-    with patched_library(world.scheduler, scenario.seed):
-        try:
-            world.run()
-        except AssertionError as error:
-            failure = f"{type(error).__name__}: {error}"
+    with TemporaryDirectory(prefix="penstock-", dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None) as folder:
+        world = World(scenario, Path(folder))
+        with patched_library(world.scheduler, scenario.seed, rocks=scenario.rocks):
+            try:
+                world.run()
+            except AssertionError as error:
+                failure = f"{type(error).__name__}: {error}"
     world.history.append(f"{world.clock.monotonic_s():9.3f} s  {'':<14} {failure or 'every guarantee held'}")
     return Outcome(failure, world.history, digest(world), world.scheduler.points, world.clock.monotonic_s())

@@ -32,7 +32,7 @@ from support.databases import Postgres
 from support.plain import values
 
 import penstock as ps
-from penstock.ops.dev_services import LocalServices
+from penstock.ops.start.dev_services.services import LocalServices
 
 SECONDS = float(os.environ.get("SECONDS", "600"))
 OUTAGE_S = float(os.environ.get("OUTAGE") or 0)

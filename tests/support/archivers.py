@@ -10,11 +10,11 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import penstock as ps
-from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.warehouse.layout import Stored, StoredFile
-from penstock.backfill.warehouse.warehouse import Warehouse
-from penstock.ops.cli.signals import stop_on_signals
-from penstock.state.files.local_files import LocalFileStore
+from penstock.backfill.archive import Archiver
+from penstock.backfill.warehouse import ArchivedFile, Warehouse
+from penstock.backfill.warehouse.layout import Stored
+from penstock.ops.shell import stop_on_signals
+from penstock.state.files import LocalFileStore
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 from .victims import SHORT_TIMEOUTS, fork_server
@@ -50,7 +50,7 @@ class SleepyFiles(LocalFileStore):
     def write(self, path: str, chunks: Iterable[bytes]) -> None:
         """Store a file."""
         is_events = path.endswith(".parquet")
-        is_time = is_events if self._before is StoredFile else self._wrote and not is_events
+        is_time = is_events if self._before is ArchivedFile else self._wrote and not is_events
         if self._before is not None and is_time:
             self._before = None
             os.kill(os.getpid(), signal.SIGSTOP)

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from penstock.processors.shard.position import StatePosition
-from penstock.state.backups.manifest import Manifest, StoredFile
+from penstock.processors.shard import StatePosition
+from penstock.state import FileStoreUnreachable, ShardIdentity
+from penstock.state.backups import BackupScheduler, Manifest, Retention, ShardBackups
+from penstock.state.backups.manifest import BackupFile
 from penstock.state.backups.restore import restore
-from penstock.state.backups.retention import Retention
-from penstock.state.backups.scheduler import BackupScheduler
-from penstock.state.backups.shard import ShardBackups
 from penstock.state.backups.writer import BackupWriter
-from penstock.state.errors import FileStoreUnreachable
-from penstock.state.files.file_store import FileStore
-from penstock.state.local.rocksdb import RocksShardState, opened_read_only
-from penstock.state.protocols import ShardIdentity
+from penstock.state.files import FileStore
+from penstock.state.local import RocksShardState, opened_read_only
 
 ME = ShardIdentity("scorer", 3, "float by route")
 OFTEN = timedelta(milliseconds=100)
@@ -128,17 +125,25 @@ def listing(store: FileStore, folder: str = "") -> dict[str, bytes]:
     return found
 
 
-def path_of(store: FileStore, file: StoredFile) -> str:
+def put_back(store: FileStore, copy: Mapping[str, bytes]) -> None:
+    """Replace all stored files by those of a copy."""
+    for path in listing(store):
+        store.delete(path)
+    for path, content in copy.items():
+        store.write(path, [content])
+
+
+def path_of(store: FileStore, file: BackupFile) -> str:
     return backups_at(store).file_path(file.stored)
 
 
-def table_of(manifest: Manifest, but: Manifest | None = None) -> StoredFile:
+def table_of(manifest: Manifest, but: Manifest | None = None) -> BackupFile:
     """Return an SST file of one backup that the other does not contain."""
     others = {file.stored for file in but.files} if but else set()
     return next(file for file in tables_of(manifest) if file.stored not in others)
 
 
-def tables_of(manifest: Manifest) -> list[StoredFile]:
+def tables_of(manifest: Manifest) -> list[BackupFile]:
     return [file for file in manifest.files if file.name.endswith(".sst")]
 
 

@@ -10,14 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import penstock as ps
-from penstock.backfill.steps.outputs import name_in_batch
-from penstock.backfill.warehouse.columns import OUTPUT_MARKS, Columns
-from penstock.backfill.warehouse.layout import day_of, folder_of
+from penstock.backfill.steps import name_in_batch
+from penstock.backfill.warehouse import OUTPUT_MARKS, RecordColumns, day_of, folder_of
 
 
 def write_batch(root: Path, destination: ps.Category[Any] | ps.sinks.Sink, records: Sequence[Any]) -> None:
     """Write records as a batch run does: by day, with their keys and event times; rows of a sink with their numbers."""
-    columns = Columns(destination.record)
+    columns = RecordColumns(destination.record)
     if isinstance(destination, ps.sinks.Sink):
         keys, times = [""] * len(records), list(range(len(records)))
     else:

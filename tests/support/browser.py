@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from penstock.ops.dev_services.ports import free_port
+from penstock.ops.shell import free_port
 
 START_LIMIT_S = 90.0
 ANSWER_LIMIT_S = 60.0
@@ -51,9 +51,9 @@ class Browser:
         """Open a page."""
         _ask(f"{self._address}/url", {"url": url})
 
-    def run(self, script: str) -> Any:
-        """Run JavaScript in the page, and return its result."""
-        return _ask(f"{self._address}/execute/sync", {"script": script, "args": []})
+    def run(self, script: str, *arguments: object) -> Any:
+        """Run JavaScript in the page with `arguments`, and return its result, or the value of its promise."""
+        return _ask(f"{self._address}/execute/sync", {"script": script, "args": arguments})
 
     def text(self, selector: str) -> str:
         """Return the visible text of the first element that matches, or an empty text."""

@@ -8,12 +8,11 @@ from datetime import timedelta
 from typing import Any
 
 import penstock as ps
-from penstock.ops.snapshots.cloning import ClonePlan, perform_clone, plan_clone
-from penstock.ops.snapshots.snapshot import Snapshot
-from penstock.processors.apps.apps import App
+from penstock.ops.change.clones.cloning import ClonePlan, perform_clone, plan_clone
+from penstock.ops.change.snapshots.snapshot import Snapshot
+from penstock.processors.apps import App, loops_of
 from penstock.processors.apps.clones import cloned
-from penstock.processors.apps.loops import loops_of
-from penstock.transport.tables.maintenance_protocol import AtGap, no_gap
+from penstock.transport.tables import AtGap, no_gap
 
 from .machines import Machine, create_categories, read, write
 from .maintenance import environment, worker_backups
@@ -67,6 +66,7 @@ class Sums(ps.Aggregator):
     name = "sums"
     reads, writes, monoid = checked, sums, ps.monoids.Sum()
     window, emit = ps.windows.Tumbling(timedelta(seconds=5)), ps.AtWatermark()
+    watermark = ps.watermarks.Confidence()
 
     def observe(self, event: Reading) -> int:
         """Return the litres."""
@@ -100,7 +100,8 @@ def app_of(base: type[Totals], state: ps.Semantics, output: ps.Semantics) -> App
     made = [
         type(each.__name__, (each,), {"output_semantics": output, "name": each.name}) for each in (Check, Flag, Limits)
     ]
-    totals_kind = type("Totals", (base,), {"state_semantics": state, "output_semantics": output})
+    semantics = {"state_semantics": state, "output_semantics": output}
+    totals_kind = type("Totals", (base,), {**semantics, "watermark": base.watermark or ps.watermarks.Confidence()})
     sums_kind = type("Sums", (Sums,), {"output_semantics": EXACT})
     return App("shop", (made[0], totals_kind, sums_kind, made[1], made[2]))
 
@@ -117,7 +118,7 @@ def own(one: ps.Category[Any]) -> ps.Category[Any]:
 
 
 def history(machine: Machine, app: App) -> Snapshot:
-    """Let an app read 50 readings, and its first and last processors 20 more, up to the snapshot; then all of them 30 more."""
+    """Let an app read 50 readings, and its first and last processors 20 more. Take a snapshot, and let all read 30 more."""
     create_categories(machine.bus, app.processors)
     write(machine.bus, readings, generate_readings(0, 50))
     run(machine, (app.processors[-1], *app.processors[:-1]))

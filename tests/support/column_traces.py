@@ -7,11 +7,11 @@ from typing import Any
 from unittest.mock import patch
 
 import penstock as ps
-from penstock.ops.testing import Driver
-from penstock.ops.worker import batch_processor
-from penstock.processors.declare.dead_letters import dead_letters_of
-from penstock.processors.errors import PenstockError
-from penstock.transport.messages import Bucket
+from penstock.ops.kernel import Driver
+from penstock.ops.kernel.loop import batch_intake, batch_sizer
+from penstock.processors import PenstockError
+from penstock.processors.declare import dead_letters_of
+from penstock.transport import Bucket
 
 START_MS = 1_700_000_000_000
 
@@ -20,7 +20,7 @@ def traces_of_both(processor: type[ps.Processor], chunks: Sequence[Sequence[Any]
     """Return what a run leaves behind after each chunk of events or messages: in columns, and event by event."""
     by_event = type(processor.__name__, (processor,), {"stream_columns": classmethod(lambda _: None)})
     # Several batches between two checkpoints, so that partials grow.
-    with patch.multiple(batch_processor, LEAST_COLUMNS=1, FIRST_BATCH=5, MAX_GROWTH=1):
+    with patch.object(batch_intake, "LEAST_COLUMNS", 1), patch.multiple(batch_sizer, FIRST_BATCH=5, MAX_GROWTH=1):
         return _traces(processor, chunks), _traces(by_event, chunks)
 
 

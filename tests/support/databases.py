@@ -21,7 +21,7 @@ import psycopg
 import pytest
 import redis
 
-from penstock.ops.dev_services.ports import free_port
+from penstock.ops.shell import free_port
 
 PASSWORD = "s3cret-of-the-tests"  # noqa: S105 - of a temporary database
 START_LIMIT_S = 90.0

@@ -7,17 +7,22 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from penstock.ops.deploy.errors import WorkerFailed
+from penstock.ops.deploy import DeploymentFiles, DeploymentSettings, Target, Version, WorkerFailed
 from penstock.ops.deploy.process_supervisor import ProcessState, ProcessStatus
-from penstock.ops.deploy.registry import DeploymentFiles, WorkerStart
-from penstock.ops.deploy.version import DeploymentSettings, Shape, Target, Version
-from penstock.processors.apps.app_files import Contents
+from penstock.ops.deploy.registry import WorkerStart
+from penstock.ops.deploy.version import VersionShape
+from penstock.processors.apps import Contents
 
-SHAPE = Shape("int by meter", {"readings": 4})
+SHAPE = VersionShape("int by meter", {"readings": 4})
 
 
 def version_of(
-    folder: Path, number: int, *, name: str = "totals", shape: Shape = SHAPE, settings: DeploymentSettings | None = None
+    folder: Path,
+    number: int,
+    *,
+    name: str = "totals",
+    shape: VersionShape = SHAPE,
+    settings: DeploymentSettings | None = None,
 ) -> Version:
     """Return a version of a processor that sums readings by meter."""
     settings = settings or DeploymentSettings(kafka="broker:9092", folder=str(folder), working_folder=str(folder))

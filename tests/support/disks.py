@@ -6,9 +6,9 @@ from copy import deepcopy
 from enum import Enum
 
 import penstock as ps
-from penstock.ops.testing import Driver
+from penstock.ops.kernel import Driver
 from penstock.processors.operators import merge_of
-from penstock.state.protocols import MemoryStateFolder
+from penstock.state import MemoryStateFolder
 
 
 class Disk(Enum):

@@ -11,17 +11,16 @@ from contextlib import contextmanager
 from typing import Any
 
 import penstock as ps
-from penstock.ops.testing import InlineExecutor
-from penstock.ops.worker.checkpoint_coordinator import CheckpointCoordinator
-from penstock.state.errors import StateUnwritable
-from penstock.state.protocols import ShardIdentity, ShardState, StateFolder
-from penstock.state.remote.protocols import Shard, ShardVersion
+from penstock.ops.kernel.checkpoint.checkpoint_coordinator import CheckpointCoordinator
+from penstock.ops.kernel.testing import InlineExecutor
+from penstock.state import ShardIdentity, ShardState, StateFolder, StateUnwritable
+from penstock.state.remote import ShardVersion, StoredShard
 from penstock.state.sinks.owned_rows import RowClaim, RowStore
-from penstock.transport.bus import Ownership, Reader, TransactionalWriter, Writer
+from penstock.transport import Outgoing, Position, Reader, TransactionalWriter, Writer
+from penstock.transport.bus import OwnershipListener
 from penstock.transport.memory import MemoryBus
-from penstock.transport.memory.cluster import Cluster
+from penstock.transport.memory.cluster import MemoryCluster
 from penstock.transport.memory.readers import MemoryScanner
-from penstock.transport.messages import Outgoing, Position
 
 STATE_WRITES = frozenset(
     {
@@ -120,12 +119,14 @@ class FaultyBus(MemoryBus):
         cluster: a shared cluster; by default a new one.
     """
 
-    def __init__(self, faults: Faults, at_most: int, cluster: Cluster | None = None) -> None:
+    def __init__(self, faults: Faults, at_most: int, cluster: MemoryCluster | None = None) -> None:
         super().__init__(lambda: 0, cluster=cluster)
         self._faults = faults
         self._at_most = at_most
 
-    def reader(self, group: str, categories: Sequence[str], ownership: Ownership, identity: str | None = None) -> Any:
+    def reader(
+        self, group: str, categories: Sequence[str], ownership: OwnershipListener, identity: str | None = None
+    ) -> Any:
         """Join a group."""
         reader = super().reader(group, categories, ownership, identity)
         reader.poll_limit = self._at_most
@@ -144,9 +145,9 @@ class FaultyBus(MemoryBus):
         scanner.poll_limit = self._at_most
         return scanner
 
-    def writer(self) -> Any:
+    def writer(self, limit_s: float | None = None) -> Any:
         """Return a writer."""
-        return FaultyWriter(super().writer(), self._faults)
+        return FaultyWriter(super().writer(limit_s), self._faults)
 
     def transactional_writer(
         self, identity: str, member: Reader | None, timeout_s: float, writes: Collection[str]
@@ -196,12 +197,12 @@ class FaultyRows:
         self._rows = rows
         self._faults = faults
 
-    def claim(self, shard: Shard) -> RowClaim:
+    def claim(self, shard: StoredShard) -> RowClaim:
         """Become the owner."""
         self._faults.at("sink: claim")
         return self._rows.claim(shard)
 
-    def commit(self, shard: Shard, version: ShardVersion, batch: ps.sinks.SinkBatch) -> ShardVersion:
+    def commit(self, shard: StoredShard, version: ShardVersion, batch: ps.sinks.SinkBatch) -> ShardVersion:
         """Write rows and position."""
         self._faults.at("sink: write")
         found = self._rows.commit(shard, version, batch)

@@ -9,18 +9,12 @@ from typing import Any, ClassVar
 
 import penstock as ps
 from penstock.backfill.run.bootstrap_handoff import BootstrapHandoff, plan_handoff
-from penstock.ops.maintenance.processor_positions import LocalStates
-from penstock.processors.shard.position import StatePosition
-from penstock.state.backups.manifest import Manifest
-from penstock.state.backups.shard import ShardBackups
-from penstock.state.backups.shard_backup import snapshot_folder
-from penstock.state.backups.writer import claim
-from penstock.state.local.folder import RocksStateFolder
+from penstock.ops.change.maintenance.processor_positions import LocalStates
+from penstock.processors.shard import StatePosition
+from penstock.state.backups import Manifest, ShardBackups, claim, snapshot_folder
+from penstock.state.local import RocksStateFolder
 from penstock.transport.memory import MemoryBus
-from penstock.transport.tables.maintenance_protocol import (
-    AtGap,
-    no_gap,
-)
+from penstock.transport.tables import AtGap, no_gap
 
 from .machines import Machine, create_categories, read, write
 

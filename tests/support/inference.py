@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from penstock.ops.topic_inference import NamedRegistry, TopicSample, declaration_of
-from penstock.processors.declare.categories import AnyCategory, Category
-from penstock.processors.declare.codecs import Message
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.codecs.by_category import Codecs
+from penstock.ops.start import declaration_of
+from penstock.ops.start.inference.registries import NamedRegistry
+from penstock.ops.start.inference.topic_sample import TopicSample
+from penstock.processors.declare import AnyCategory, Category, Message
+from penstock.transport import CategorySpec, MessageCopy
+from penstock.transport.codecs import Codecs
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import MessageCopy
 
 ARRIVED_MS = 1_780_000_000_000
 SPEC = CategorySpec("user-orders", 4, timedelta(days=7))

@@ -16,11 +16,11 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from penstock.ops.dev_services import kafka as local_kafka
-from penstock.ops.dev_services.jars import fetch
-from penstock.ops.dev_services.java import QUIET_LOGGING, find_java
-from penstock.ops.dev_services.ports import LOOPBACK, choose_ports, is_listening
-from penstock.ops.dev_services.service import Daemon, Program, wait_until
+from penstock.ops.shell import LOOPBACK, choose_ports, is_listening
+from penstock.ops.start import Daemon, ServiceProgram, wait_until
+from penstock.ops.start.dev_services import kafka as local_kafka
+from penstock.ops.start.dev_services.jars import fetch
+from penstock.ops.start.dev_services.java import QUIET_LOGGING, find_java
 
 NODES = (1, 2, 3)
 HEAP_MB = 256
@@ -86,7 +86,7 @@ class KafkaCluster:
             logging=self._folder / str(node) / "log4j2.properties",
             heap_mb=HEAP_MB,
         )
-        self._daemons[node].launch(Program(command, self._ports_of(node)))
+        self._daemons[node].launch(ServiceProgram(command, self._ports_of(node)))
 
     def kill(self, node: int) -> None:
         """End a broker by SIGKILL."""

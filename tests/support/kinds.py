@@ -118,7 +118,7 @@ class _Stateless(ps.Stateless):
 
 
 class _Passing(_Stateless):
-    """Also in columns."""
+    """Passes events on, in columns, too."""
 
     def process_columns(self, events: pa.RecordBatch) -> pa.RecordBatch:
         return events
@@ -187,7 +187,7 @@ class _Closing(_Aggregator):
 
 
 class _Early(_Closing):
-    """Also writes early results at an interval."""
+    """Writes each hour when it is complete, and early results at an interval."""
 
     emit = ps.AtWatermark(early=timedelta(milliseconds=20))
 

@@ -12,19 +12,16 @@ from threading import Event, Thread
 import msgspec
 
 import penstock as ps
-from penstock.ops.laser.commands import Cursors, LaserServices
-from penstock.ops.laser.pairs import Pairs
-from penstock.ops.laser.served_pairs import ServedPairs
-from penstock.ops.laser.server import Limits, serving
-from penstock.ops.laser.table import LaserTable
-from penstock.ops.listening import listening_at
-from penstock.ops.worker.assembly import Environment, assemble_worker
-from penstock.ops.worker.preflight import prepare
-from penstock.ops.worker.worker import Worker
-from penstock.processors.lifecycle import ending
-from penstock.transport.category_spec import CategorySpec
+from penstock.ops.http import listening_at
+from penstock.ops.kernel import Environment, Worker, assemble_worker, prepare
+from penstock.ops.serve.latest.commands import Cursors, LaserServices
+from penstock.ops.serve.latest.pairs import Pairs
+from penstock.ops.serve.latest.served_pairs import ServedPairs
+from penstock.ops.serve.latest.server import Limits, serving
+from penstock.ops.serve.latest.table import LatestTable
+from penstock.processors import ending
+from penstock.transport import CategorySpec, Outgoing
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Outgoing
 
 LIMIT_S = 90.0
 DEFAULT_LIMITS = Limits()
@@ -65,7 +62,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def tier(bus: MemoryBus, folder: Path, table: LaserTable) -> Iterator[ServedPairs]:
+def tier(bus: MemoryBus, folder: Path, table: LatestTable) -> Iterator[ServedPairs]:
     """Run a tier's worker in a thread; yield its pairs, once they are complete."""
     stopped = Event()
     with (
@@ -90,9 +87,14 @@ def tier(bus: MemoryBus, folder: Path, table: LaserTable) -> Iterator[ServedPair
 
 @contextmanager
 def redis_server(
-    name: str, pairs: Pairs, port: int = 0, limits: Limits = DEFAULT_LIMITS, tls: ssl.SSLContext | None = None
+    name: str,
+    pairs: Pairs,
+    port: int = 0,
+    limits: Limits = DEFAULT_LIMITS,
+    tls: ssl.SSLContext | None = None,
+    token: bytes | None = None,
 ) -> Iterator[int]:
     """Serve pairs to Redis clients; yield the port."""
-    services = LaserServices(name, pairs, None, Cursors())
+    services = LaserServices(name, pairs, token, Cursors())
     with listening_at("127.0.0.1", port, "Laser") as listener, serving(services, listener, limits, tls):
         yield int(listener.getsockname()[1])

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from penstock.processors.declare.partitioner import bucket_of
+from penstock.processors.declare import bucket_of
 
 from .by_event import expect_flow
 from .by_time import complete_hours

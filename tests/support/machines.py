@@ -9,21 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import penstock as ps
-from penstock.ops.clock import SteeredClock
-from penstock.ops.maintenance.processor_positions import LocalStates
-from penstock.ops.maintenance.state_installation import store_backup
-from penstock.ops.testing import InlineExecutor
-from penstock.ops.worker.backup_protocol import Backups, NoBackups
-from penstock.ops.worker.offset_limits import NO_LIMITS, RunLimits
-from penstock.ops.worker.preflight import ends_of, prepare
-from penstock.ops.worker.worker import Worker, WorkerConfig
-from penstock.state.files.local_files import LocalFileStore
-from penstock.state.local.folder import RocksStateFolder, current
-from penstock.state.local.rocksdb import opened_read_only
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.codecs.by_category import Codecs
+from penstock.ops.change.maintenance.processor_positions import LocalStates
+from penstock.ops.change.maintenance.state_installation import store_backup
+from penstock.ops.kernel import RunLimits, Worker, ends_of, prepare
+from penstock.ops.kernel.loop import WorkerConfig
+from penstock.ops.kernel.loop.offset_limits import NO_LIMITS
+from penstock.ops.kernel.shards.backup_protocol import Backups, NoBackups
+from penstock.ops.kernel.testing import InlineExecutor
+from penstock.ops.shell import SteeredClock
+from penstock.state.files import LocalFileStore
+from penstock.state.local import RocksStateFolder, current, opened_read_only
+from penstock.transport import Bucket, CategorySpec, outgoing
+from penstock.transport.codecs import Codecs
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket, outgoing
 
 YEAR_2100_MS = 4_102_444_800_000
 

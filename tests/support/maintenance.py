@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from penstock.ops.maintenance.environment import MaintenanceEnvironment
-from penstock.ops.worker.backups import WorkerBackups
-from penstock.transport.tables.maintenance_protocol import AtGap, MaintenanceGap, MaintenanceStep
+from penstock.ops.change.maintenance.environment import MaintenanceEnvironment
+from penstock.ops.kernel.shards.backups import WorkerBackups
+from penstock.transport.tables import AtGap, MaintenanceStep
+from penstock.transport.tables.maintenance_protocol import MaintenanceGap
 
 from .machines import Machine
 

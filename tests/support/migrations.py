@@ -11,18 +11,13 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 
 import penstock as ps
-from penstock.ops.maintenance.migration import perform_migration
-from penstock.ops.maintenance.migration_plan import MigrationPlan, plan_migration
-from penstock.ops.maintenance.state_conversion import (
-    StateFunction,
-)
-from penstock.ops.worker.backups import WorkerBackups
-from penstock.state.files.local_files import LocalFileStore
+from penstock.ops.change.maintenance.migration import perform_migration
+from penstock.ops.change.maintenance.migration_plan import MigrationPlan, plan_migration
+from penstock.ops.change.maintenance.state_conversion import StateFunction
+from penstock.ops.kernel.shards.backups import WorkerBackups
+from penstock.state.files import LocalFileStore
 from penstock.transport.memory import MemoryBus
-from penstock.transport.tables.maintenance_protocol import (
-    AtGap,
-    no_gap,
-)
+from penstock.transport.tables import AtGap, no_gap
 
 from .machines import Machine, create_categories, read, write
 from .maintenance import environment

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import penstock as ps
-from penstock.ops.testing import Driver, InlineExecutor, Killed
-from penstock.ops.worker.sink_writers import OpenSink
-from penstock.ops.worker.worker import Worker, WorkerConfig
+from penstock.ops.kernel import Driver, Worker
+from penstock.ops.kernel.loop import WorkerConfig
+from penstock.ops.kernel.shards.sink_writers import OpenSink
+from penstock.ops.kernel.testing import InlineExecutor, Killed
 from penstock.processors.operators import merge_of
-from penstock.processors.shard.checkpoints import Gap, is_remote
-from penstock.state.protocols import MemoryStateFolder
-from penstock.state.remote.retry import StoreRetry
-from penstock.state.sinks.owned_rows import OwnedRows
-from penstock.transport.bus import Reader
-from penstock.transport.messages import Outgoing, Position
+from penstock.processors.shard import Gap, is_remote
+from penstock.state import MemoryStateFolder
+from penstock.state.remote import StoreRetry
+from penstock.state.sinks import OwnedRows
+from penstock.transport import Outgoing, Position, Reader
 
 from .disks import Disk
 from .faulty import DelayedExecutor, Faults, FaultyBus, FaultyRows, FaultyStates, FaultyWriter
@@ -85,9 +85,9 @@ class Buffered:
 class BufferedBus(FaultyBus):
     """A bus with buffered writers."""
 
-    def writer(self) -> Any:
+    def writer(self, limit_s: float | None = None) -> Any:
         """Return a writer."""
-        return Buffered(super().writer())
+        return Buffered(super().writer(limit_s))
 
     def transactional_writer(
         self, identity: str, member: Reader | None, timeout_s: float, writes: Collection[str]

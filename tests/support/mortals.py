@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 import penstock as ps
-from penstock.ops.worker.changelog_replay import changelog_of
-from penstock.processors.declare.partitioner import bucket_of
-from penstock.processors.shard.checkpoints import is_remote
-from penstock.transport.messages import Bucket, Outgoing
+from penstock.ops.kernel import changelog_of
+from penstock.processors.declare import bucket_of
+from penstock.processors.shard import is_remote
+from penstock.transport import Bucket, Outgoing
 
 from .by_event import BY_EVENT, Outputs
 from .by_time import expect_event_time_guarantees
@@ -39,7 +39,7 @@ def irregular(seed: str, *, late: bool) -> list[Event]:
 
     Args:
         seed: the seed of the random numbers.
-        late: whether batch come hours late; else none comes later than the watermark waits for.
+        late: whether a fifth of the events may be hours late. Otherwise the watermark waits for each event.
     """
     rng = random.Random(seed)
     found: list[Event] = []

@@ -6,21 +6,19 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 import penstock as ps
-from penstock.ops.replay.bus_source import BusEventSource
-from penstock.ops.replay.debugger import only
-from penstock.ops.replay.event_source import EventSource, Span
-from penstock.ops.replay.initial_state import Empty, Start
-from penstock.ops.replay.outputs import Output, OutputCollector, line_of
-from penstock.ops.replay.past_watermarks import past_watermarks
-from penstock.ops.replay.replay import Replay, ReplayCallbacks, one_by_one
-from penstock.ops.worker.preflight import open_processor
-from penstock.transport.bus import Bus
+from penstock.ops.kernel import open_processor
+from penstock.ops.look_back import BusEventSource, Empty, PastRange, Replay, ReplayCallbacks, Start, past_watermarks
+from penstock.ops.look_back.replay.debugger import only
+from penstock.ops.look_back.replay.event_source import EventSource
+from penstock.ops.look_back.replay.outputs import Output, OutputCollector, line_of
+from penstock.ops.look_back.replay.replay import one_by_one
+from penstock.transport import Bus
 
-ALL = Span(0)
+ALL = PastRange(0)
 EMPTY = Empty()
 NO_CALLBACKS = ReplayCallbacks()
 
@@ -43,7 +41,7 @@ class ReplayRequest:
 
     processor: type[ps.Processor]
     bus: Bus
-    span: Span = ALL
+    span: PastRange = ALL
     start: Start = EMPTY
     key: str | None = None
     numbers: Sequence[int] | None = None
@@ -96,7 +94,7 @@ class Replayed:
 
 def at(time_ms: int) -> datetime:
     """Return a time of the steered clock."""
-    return datetime.fromtimestamp(time_ms / 1000, timezone.utc)
+    return datetime.fromtimestamp(time_ms / 1000, UTC)
 
 
 def by_key(category: ps.Category[Any], records: Iterable[Any]) -> dict[str, list[Any]]:

@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import penstock as ps
-from penstock.ops.maintenance.reset import ResetPlan, perform_reset, plan_reset
-from penstock.ops.maintenance.reset_plan import StatePolicy
-from penstock.ops.maintenance.reset_target import ResetTarget
-from penstock.processors.declare.partitioner import bucket_of
-from penstock.transport.messages import Bucket
-from penstock.transport.tables.maintenance_protocol import (
-    AtGap,
-    no_gap,
-)
+from penstock.ops.change.maintenance.reset import ResetPlan, perform_reset, plan_reset
+from penstock.ops.change.maintenance.reset_plan import StatePolicy
+from penstock.ops.change.maintenance.reset_target import ResetTarget
+from penstock.processors.declare import bucket_of
+from penstock.transport import Bucket
+from penstock.transport.tables import AtGap, no_gap
 
 from .machines import Machine, create_categories, read, write
 from .maintenance import environment

@@ -12,13 +12,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import penstock as ps
-from penstock.ops.maintenance.resize import ResizePlan, perform_resize, plan_resize
-from penstock.state.files.local_files import LocalFileStore
+from penstock.ops.change.maintenance.resize import ResizePlan, perform_resize, plan_resize
+from penstock.state.files import LocalFileStore
 from penstock.transport.memory import MemoryBus
-from penstock.transport.tables.maintenance_protocol import (
-    AtGap,
-    no_gap,
-)
+from penstock.transport.tables import AtGap, no_gap
 
 from .machines import Machine, create_categories, read, write
 from .maintenance import environment

@@ -12,19 +12,18 @@ from typing import Any
 import msgspec
 
 import penstock as ps
-from penstock.ops.clock import SteeredClock
-from penstock.ops.scuba.explorer import Explorer, QueryLimits
-from penstock.ops.scuba.flat_columns import FlatColumns
-from penstock.ops.scuba.ingester import FLUSH_S, Ingester, IngestOptions
-from penstock.ops.scuba.sampling import ALL, SampleRate
-from penstock.ops.scuba.store import ScubaStore
-from penstock.ops.scuba.table_source import NewestEvents
-from penstock.ops.sql.from_query import saving
-from penstock.processors.apps.apps import App
-from penstock.processors.declare.categories import AnyCategory
-from penstock.transport.category_spec import CategorySpec
+from penstock.ops.serve.rows.explorer import Explorer, QueryLimits
+from penstock.ops.serve.rows.flat_columns import FlatColumns
+from penstock.ops.serve.rows.from_query import saving
+from penstock.ops.serve.rows.ingester import FLUSH_S, Ingester, IngestOptions
+from penstock.ops.serve.rows.sampling import ALL, SampleRate
+from penstock.ops.serve.rows.store import ScubaStore
+from penstock.ops.serve.rows.table_source import NewestEvents
+from penstock.ops.shell import SteeredClock
+from penstock.processors.apps import App
+from penstock.processors.declare import AnyCategory
+from penstock.transport import CategorySpec, Outgoing
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Outgoing
 
 START_MS = 1_790_000_000_000
 KEEP = timedelta(hours=2)
@@ -38,7 +37,7 @@ class Device(ps.Record, frozen=True):
 
 
 class Hit(ps.Record, frozen=True):
-    """A request of a page. A column `at` and one of the name `g0` are legal."""
+    """A request of a page. Columns may be named `at` and `g0`."""
 
     page: str
     at: ps.EventTime

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.ops.dev_services.kafka import Kafka, Listener
+from penstock.ops.start.dev_services.kafka import KafkaService, Listener
 
 MECHANISM = "SCRAM-SHA-256"
 USER = "penstock"
 LIMITED = "limited"
-"""Another user, of the same password. On a broker with an authorizer it has only the rights that a test grants."""
+"""Another user with the same password. On a broker with an authorizer, it has only the rights that a test grants."""
 PASSWORD = "hunter2-of-the-tests"  # noqa: S105 - of a temporary broker
 _BROKERS_PASSWORD = "only-between-brokers"  # noqa: S105 - of a temporary broker
 _AUTHORIZER = {
@@ -57,7 +57,7 @@ class SecuredKafka:
 def secured_kafka(folder: Path, *, authorizes: bool = False) -> Iterator[SecuredKafka]:
     """Run a broker with TLS and passwords in the block; with an authorizer, only the first user may do everything."""
     authority = certificate(folder)
-    kafka = Kafka(folder, _listener(folder, authority, _AUTHORIZER if authorizes else {}))
+    kafka = KafkaService(folder, _listener(folder, authority, _AUTHORIZER if authorizes else {}))
     try:
         status = kafka.up(lambda _: None)
         yield SecuredKafka(status.endpoints["bootstrap"], authority, folder / "kafka" / "log")

@@ -8,7 +8,7 @@ from datetime import date, timedelta
 from typing import Any
 
 import penstock as ps
-from penstock.backfill.warehouse.layout import DAY_MS
+from penstock.backfill.warehouse import DAY_MS
 
 FIRST, LAST = date(2013, 1, 1), date(2013, 1, 6)
 START_MS = 15_706 * DAY_MS

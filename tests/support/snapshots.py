@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import penstock as ps
-from penstock.ops.snapshots.snapshot import FORMAT, ProcessorCut, Snapshot
-from penstock.ops.worker.resume_checks import event_times, positions_of_group
-from penstock.processors.shard.position import StatePosition
-from penstock.processors.time.saved_times import NO_TIMES
-from penstock.state.backups.shard import ShardBackups
-from penstock.transport.tables.snapshot_requests import ShardCut
+from penstock.ops.change.snapshots.snapshot import FORMAT, ProcessorCut, Snapshot
+from penstock.ops.kernel.shards.resume_checks import event_times, positions_of_group
+from penstock.processors.shard import StatePosition
+from penstock.processors.time import NO_TIMES
+from penstock.state.backups import ShardBackups
+from penstock.transport.tables import ShardCut
 
 from .machines import Machine
 from .resets import EXACT, LEAST, MOST, Reading, Total, totals
@@ -31,7 +31,7 @@ class Totals(ps.Stateful):
 
 
 class Timed(Totals):
-    """The same with a changelog: its state also depends on the clock."""
+    """Sums like `Totals`, but has a changelog, because it is declared as not deterministic."""
 
     deterministic = False
 

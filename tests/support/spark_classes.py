@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CLASSES = Path(sys.prefix) / "spark.jsa"
-"""Where the archive for the tests is."""
+"""The location of the archive for the tests."""
 OPTIONS = "SPARK_SUBMIT_OPTS"
 """The variable with options for the JVM of a session, and for no other JVM."""
 QUICK_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
@@ -38,7 +38,7 @@ def make(file: Path) -> None:
     """Make an archive of the classes that a session with typical jobs loads."""
     from pyspark import SparkContext  # slow to import, and all tests import this module
 
-    from penstock.backfill.spark.session import spark_session
+    from penstock.backfill.spark import spark_session
 
     aside = file.with_suffix(".aside")
     os.environ.update({**QUICK_JAVA, OPTIONS: f"-XX:ArchiveClassesAtExit={aside} -Xlog:disable -Xlog:all=off"})

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pyspark
 
-from penstock.ops.dev_services.ports import free_port
+from penstock.ops.shell import free_port
 
 from .databases import Server
 

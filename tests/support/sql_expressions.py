@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
 from functools import cache
 
 from hypothesis import strategies as st
 
+from penstock.processors.sql import SqlType
 from penstock.processors.sql.columns import ARROW_TYPES, named_column
 from penstock.processors.sql.expression_compiler import Compiled
-from penstock.processors.sql.formats import UnknownPattern, time_parts
-from penstock.processors.sql.types import SqlType
+from penstock.processors.sql.formats import UnknownPattern, time_text
 
 COLUMNS = {
     "a": (SqlType.BIGINT, True),
@@ -28,11 +28,11 @@ COLUMNS = {
     "j": (SqlType.JSON, True),
 }
 INTEGERS = st.integers(-20, 20) | st.sampled_from([2**63 - 1, -(2**63), 10**12])
-DOUBLES = st.integers(-40, 40).map(lambda each: each / 4) | st.sampled_from([1e300, -1e-300, 1e15, 123456.789])
-TEXTS = st.text("abAB %_,\\.1", max_size=6)
-TIMES = st.integers(0, 4 * 10**15).map(
-    lambda each: datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=each)
+DOUBLES = st.integers(-40, 40).map(lambda each: each / 4) | st.sampled_from(
+    [1e300, -1e-300, 1e15, 123456.789, 0.1 + 0.2, 100 / 3]
 )
+TEXTS = st.text("abAB %_,\\.1{0}'\"\n", max_size=6)
+TIMES = st.integers(0, 4 * 10**15).map(lambda each: datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=each))
 SCALARS = st.integers(-9, 9) | st.integers(-9, 9).map(lambda each: each / 4) | st.booleans() | TEXTS
 # Without JSON's null, which PostgreSQL distinguishes from NULL.
 DOCUMENTS = st.fixed_dictionaries(
@@ -54,6 +54,37 @@ ROWS = st.fixed_dictionaries(
         "j": st.none() | DOCUMENTS,
     }
 )
+
+EXTREMES = {
+    "exp(y - 1000)": "value out of range: underflow",
+    "exp(y + 1000)": "value out of range: overflow",
+    "exp(y - 740)": 4.199558e-322,
+    "exp('-inf'::double precision)": 0.0,
+    "power(10, y - 400)": "value out of range: underflow",
+    "power(10, y + 400)": "value out of range: overflow",
+    "power(y, -1)": "zero raised to a negative power is undefined",
+    "power(y, '-inf'::double precision)": "zero raised to a negative power is undefined",
+    "power(y - 8, 0.5)": "a negative number raised to a non-integer power yields a complex result",
+    "power('-inf'::double precision, y + 0.5)": "a negative number raised to a non-integer power yields a complex result",
+    "power('-inf'::double precision, y - 2)": 0.0,
+    "power(2, '-inf'::double precision)": 0.0,
+    "power(y, 2)": 0.0,
+    "(y + 1e-200) * 1e-200": "value out of range: underflow",
+    "(y + 1e-200) * 0": 0.0,
+    "(y + 1e-200) / 1e200": "value out of range: underflow",
+    "(y + 1e200) / 1e-200": "value out of range: overflow",
+    "(y + 1) / 'inf'::double precision": 0.0,
+    "y / 5": 0.0,
+    "(t || '1e-400')::double precision": "'1e-400' is out of range for type double precision",
+    "(t || '-0.0e5')::double precision": 0.0,
+    "((t || '1e-400')::numeric)::double precision": "out of range for type double precision",
+    "((t || '1e400')::numeric)::double precision": "out of range for type double precision",
+    "round(y + 'inf'::double precision)": float("inf"),
+    "floor(y + '-inf'::double precision)": float("-inf"),
+    "ceil(y + 'inf'::double precision)": float("inf"),
+    "trunc(y + '-inf'::double precision)": float("-inf"),
+}
+"""Operations at the ends of the range of doubles, with their values or errors in PostgreSQL. `y` is 0, and `t` is empty."""
 
 
 class Columns:
@@ -84,11 +115,11 @@ _SEPARATORS = (" ", "-", ":", '"T"', '"no pattern: YYYY"', "/", ".")
 
 
 def _are_supported(parts: list[str]) -> bool:
-    """Return whether patterns stay supported when they are joined. Beside each other, they may make others: YYY and YY are YYYY and Y."""
+    """Return whether patterns stay supported when they are joined. Neighbours can form other patterns: YYY and YY read as YYYY and Y."""
     if all(part.endswith(_SEPARATORS) for part in parts[:-1]):
         return True
     try:
-        time_parts("".join(parts))
+        time_text("".join(parts))
     except UnknownPattern:
         return False
     return True
@@ -148,8 +179,9 @@ TIME_FORMATS = (
     .map(lambda parts: _quoted("".join(parts)))
 )
 NUMBER_FORMATS = st.builds(
-    "{}{}{}{}".format,
+    "{}{}{}{}{}".format,
     st.sampled_from(["", "FM"]),
+    st.sampled_from(["", '"FM9: "']),
     st.text("990,G", min_size=1, max_size=7),
     st.sampled_from(["", ".", "D"]),
     st.text("90", max_size=4),

@@ -11,7 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,19 +19,13 @@ from typing import Any, NamedTuple
 import duckdb
 import msgspec
 
-from penstock.processors.declare.aggregator import Aggregator
-from penstock.processors.declare.emission import AtCheckpoint
-from penstock.processors.declare.joins import Join
-from penstock.processors.declare.processor import Processor
-from penstock.processors.declare.table_joins import TableJoin
-from penstock.processors.shard.checkpoints import Step
-from penstock.processors.sql.compiler import SqlApp, compile_app
+from penstock.processors.declare import Aggregator, AtCheckpoint, Join, Processor, TableJoin
+from penstock.processors.shard import Step
+from penstock.processors.sql import Relation, SqlApp, SqlText, SqlType, compile_app
 from penstock.processors.sql.cursor import parsed_sql, statements_of
-from penstock.processors.sql.errors import SqlRefused, SqlText
-from penstock.processors.sql.expressions import Program
-from penstock.processors.sql.relations import Relation
-from penstock.processors.sql.types import SqlType
-from penstock.processors.time.windows import GlobalWindow
+from penstock.processors.sql.errors import SqlRefused
+from penstock.processors.sql.expressions import StatementProgram
+from penstock.processors.time import GlobalWindow
 from penstock.testing import Crash, Driver
 
 FOLDER = Path(__file__).parents[1] / "unit" / "sql_suite"
@@ -137,7 +131,7 @@ def made_up_batches() -> list[Rows]:
 
 
 def _view(dice: random.Random, number: int) -> dict[str, Any]:
-    start = datetime(2026, 3, 28, 22, tzinfo=timezone.utc)  # the clocks of Berlin change in the night
+    start = datetime(2026, 3, 28, 22, tzinfo=UTC)  # the clocks of Berlin change in the night
     document: dict[str, Any] = {
         "kind": dice.choice(["click", "scroll"]),
         "tags": [dice.choice("abc") for _ in range(dice.randrange(1, 4))],
@@ -198,7 +192,7 @@ def compiled(query: str, further: str = "") -> SqlApp:
 
 
 def compiled_in_two_phases(query: str) -> SqlApp | None:
-    """Return the same with aggregates in two phases; None if this is refused."""
+    """Return the app with aggregates in two phases, or None if two phases are refused."""
     try:
         return compiled(query, ", two_phase = true")
     except SqlRefused as refused:
@@ -317,7 +311,7 @@ _COMPARABLE: dict[SqlType, Callable[[Any], Any]] = {
     SqlType.DOUBLE: lambda value: float(f"{float(value):.{_DIGITS}g}") + 0.0,
     SqlType.NUMERIC: lambda value: Decimal(str(value)).normalize() + 0,
     SqlType.BIGINT: _whole,
-    SqlType.TIMESTAMP: lambda value: value.astimezone(timezone.utc),
+    SqlType.TIMESTAMP: lambda value: value.astimezone(UTC),
     SqlType.JSON: lambda value: msgspec.json.encode(value, order="deterministic"),
 }
 
@@ -335,7 +329,7 @@ class _NoColumns:
 
 def text_of(expression: str) -> str:
     """Return the text of the value of a constant expression."""
-    program = Program(SqlText("fact.sql", expression), _NoColumns())
+    program = StatementProgram(SqlText("fact.sql", expression), _NoColumns())
     [cursor] = statements_of(SqlText("fact.sql", f"cast(({expression}) AS text)"))
     compiled = program.compile(parsed_sql(cursor.text, cursor.tokens, 0))
     text: str = program.function("evaluate", "", [f"return {compiled.code}"])()

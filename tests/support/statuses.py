@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.ops.monitoring.findings import findings_of
-from penstock.ops.monitoring.reports import Counts, Node, Report, ShardReport
-from penstock.ops.monitoring.status import ClusterStatus, ProcessorStatus, ShardStatus, WorkerStatus
+from penstock.ops.kernel import Node, Report, ShardReport
+from penstock.ops.kernel.telemetry.reports import Counts
+from penstock.ops.status import ClusterStatus, ProcessorStatus
+from penstock.ops.status.findings import findings_of
+from penstock.ops.status.status import ShardStatus, WorkerStatus
 
 NODE = Node("scorer", "stateless", ("enriched",), ("scored",), "scorer.dead_letters", 1.0)
 NOW_MS = 1_700_000_000_000
@@ -51,8 +53,10 @@ def worker_status(name: str = "one", **fields: Any) -> WorkerStatus:
         "restarts": 0,
         "crash_loop_since_ms": None,
         "dead_letters_per_s": 0.0,
+        "events_in": 0,
         "late_events": 0,
         "dropped_events": 0,
+        "dropped_per_s": 0.0,
         "disk_free_share": 0.5,
         "backup_interval_s": None,
         "end_reason": "",

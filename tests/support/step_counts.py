@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pyspark.accumulators import Accumulator
 
-from penstock.backfill.spark.counts import HIGHEST, Counters, TaskCount
+from penstock.backfill.spark import Counters, TaskCount
+from penstock.backfill.spark.counts import HIGHEST
 
 
 def counters() -> Counters:

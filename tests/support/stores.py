@@ -9,13 +9,12 @@ from itertools import count
 from typing import Any
 
 import penstock as ps
-from penstock.processors.declare.stores import WriteMode
-from penstock.processors.keyed_state.changes import Changes
-from penstock.processors.keyed_state.key_layout import encode_window_key
-from penstock.processors.shard.position import StatePosition
-from penstock.processors.shard.shard import HeldOutput
-from penstock.state.protocols import Outbox, RemoteState, ShardIdentity
-from penstock.state.remote import RemoteStates, remote_states
+from penstock.processors.declare import WriteMode
+from penstock.processors.keyed_state import Changes, encode_window_key
+from penstock.processors.shard import HeldOutput, StatePosition
+from penstock.state import Outbox, RemoteState, ShardIdentity
+from penstock.state.remote import remote_states
+from penstock.state.remote.folder import RemoteStates
 from penstock.transport.messages import BY_KEY
 
 from .databases import Postgres, Redis

@@ -74,9 +74,9 @@ class Subject:
 
     def _output(self, name: str, kind: Kind) -> ps.Category[ps.Record] | ps.sinks.Sink | tuple[()]:
         if self.sink == MEMORY:
-            return ps.sinks.MemoryTable(kind.written, name)
+            return ps.sinks.MemorySink(kind.written, name)
         if self.sink:
-            return ps.sinks.PostgresTable(table_of(name), kind.written, at=self.sink)
+            return ps.sinks.PostgresSink(table_of(name), kind.written, at=self.sink)
         return _category(name, kind.written, kind, kind.key) if self.writes_outputs else ()
 
 
@@ -114,9 +114,9 @@ _FURTHER: dict[str, tuple[tuple[ps.Semantics, ps.Semantics], ...]] = {
 }
 TIMED = [Subject(kind, *pair) for kind, pairs in _FURTHER.items() for pair in ((LEAST, LEAST), *pairs, (EXACT, EXACT))]
 TIMED.append(Subject("early", EXACT, EXACT))
-"""Not each kind has each pair, since the steps are those of "stateful" and "aggregator", which have all pairs. A kind adds state and outputs
-between events. Its pairs cover a crash that repeats outputs, a crash that rolls back, and another row; kinds whose input order varies,
-with several inputs or upstream watermarks, have each row with exact state that they support."""
+"""Subjects with event time. They need not have all pairs, since their steps are the steps of "stateful" and "aggregator", which have all.
+Their pairs cover a crash that repeats outputs, a crash that rolls back, and another row. Kinds whose order of input varies, with several
+inputs or upstream watermarks, have all pairs with exact state that they support."""
 
 TWICE = [Subject(kind, EXACT, EXACT) for kind in ("windowed", "sliding", "clock", "forgetting_unsure")]
 """Kinds with the steps of other kinds. They have all rows and crashes in memory; on Kafka, each has two crashes."""

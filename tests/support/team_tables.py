@@ -35,7 +35,7 @@ class Hourly(ps.Record, frozen=True):
 
 
 class Turn(ps.Record, frozen=True):
-    """A visit, and how many the user had made."""
+    """A visit, and the number of the user's visits so far."""
 
     user: str
     number: int
@@ -50,7 +50,7 @@ long_turns = ps.Category("sinks.turns", Visit, key="user", event_time="at", buck
 class KeepNewest(ps.Stateless):
     """Replaces the row of a user."""
 
-    reads, writes = visits, ps.sinks.PostgresTable("newest", Newest, key="user", at="TEAM_TABLES")
+    reads, writes = visits, ps.sinks.PostgresSink("newest", Newest, key="user", at="TEAM_TABLES")
 
     def process(self, event: Visit) -> Iterable[Newest]:
         """Return the row."""
@@ -61,7 +61,7 @@ class CountHourly(ps.Aggregator):
     """Replaces the row of a page and an hour."""
 
     reads = by_page
-    writes = ps.sinks.PostgresTable("hourly", Hourly, key=("page", "hour"), at="TEAM_TABLES")
+    writes = ps.sinks.PostgresSink("hourly", Hourly, key=("page", "hour"), at="TEAM_TABLES")
     monoid, window = ps.monoids.Count(), ps.windows.Tumbling(timedelta(hours=1))
 
     def result(self, key: str, window: ps.windows.Window, value: int) -> Hourly:
@@ -72,7 +72,7 @@ class CountHourly(ps.Aggregator):
 class CountEnded(CountHourly):
     """Appends a row for each hour, when it has ended."""
 
-    writes = ps.sinks.PostgresTable("ended", Hourly, at="TEAM_TABLES")
+    writes = ps.sinks.PostgresSink("ended", Hourly, at="TEAM_TABLES")
     emit, late = ps.AtWatermark(), ps.OnLate.DROP
     watermark = ps.watermarks.BoundedOutOfOrderness(timedelta(hours=1))
 
@@ -81,7 +81,7 @@ class Number(ps.Stateful):
     """Appends a row for each visit, and writes long turns to a category."""
 
     reads = visits
-    writes = (ps.sinks.PostgresTable("turns", Turn, at="TEAM_TABLES"), long_turns)
+    writes = (ps.sinks.PostgresSink("turns", Turn, at="TEAM_TABLES"), long_turns)
     state = int
 
     def process(self, event: Visit, state: int | None, context: ps.Context) -> tuple[int, list[Any]]:
@@ -93,7 +93,7 @@ class Number(ps.Stateful):
 class RingLater(ps.Stateful):
     """Writes a row without a time when its timer fires."""
 
-    reads, writes = visits, ps.sinks.PostgresTable("newest", Newest, key="user", at="TEAM_TABLES")
+    reads, writes = visits, ps.sinks.PostgresSink("newest", Newest, key="user", at="TEAM_TABLES")
     state = int
 
     def process(self, event: Visit, state: int | None, context: ps.Context) -> tuple[int, list[Newest]]:

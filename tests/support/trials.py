@@ -7,8 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import penstock as ps
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.errors import CategoryExists
+from penstock.transport import CategoryExists, CategorySpec
 from penstock.transport.kafka import KafkaBus
 
 from .by_event import BY_EVENT

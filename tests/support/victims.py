@@ -21,14 +21,13 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.ops.cli.signals import stop_on_signals
-from penstock.ops.worker.assembly import Environment, assemble_worker
-from penstock.ops.worker.preflight import ends_of, prepare
-from penstock.ops.worker.until_end import UntilEnd
-from penstock.processors.errors import PenstockError
-from penstock.processors.shard.checkpoints import Gap
-from penstock.state.files.local_files import LocalFileStore
-from penstock.state.local.rocksdb import RocksShardState
+from penstock.ops.kernel import Environment, assemble_worker, ends_of, prepare
+from penstock.ops.kernel.loop.until_end import UntilEnd
+from penstock.ops.shell import stop_on_signals
+from penstock.processors import PenstockError
+from penstock.processors.shard import Gap
+from penstock.state.files import LocalFileStore
+from penstock.state.local import RocksShardState
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 from penstock.transport.kafka.reader import GroupReader
 

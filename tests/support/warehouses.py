@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from penstock.backfill.warehouse.warehouse import Warehouse
-from penstock.state.errors import FileMissing
-from penstock.state.files.file_store import FileStore
+from penstock.backfill.warehouse import Warehouse
+from penstock.state import FileMissing
+from penstock.state.files import FileStore
 from penstock.state.files.wrappers import WrappedFileStore
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.machines import Machine
 
-from penstock.state.files.local_files import LocalFileStore
+from penstock.state.files import LocalFileStore
 from penstock.transport.memory import MemoryBus
 
 

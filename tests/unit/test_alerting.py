@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -21,47 +21,53 @@ from support.outages import FailingBus
 from support.statuses import NODE, NOW_MS, cluster_status, processor_status, report, shard_status, worker_status
 
 import penstock as ps
-from penstock.ops.alerting.alert_evaluator import AlertEvaluator
-from penstock.ops.alerting.alert_loop import UNREACHABLE_RULE, AlertLoop
-from penstock.ops.alerting.alert_states import (
-    ALERTS,
+from penstock.ops.kernel import REPORTS, SILENT_AFTER_S, OutageTracker
+from penstock.ops.kernel.telemetry.reports import report_message
+from penstock.ops.status import ALERTS, Alerts, Observer
+from penstock.ops.status.alerts.alert_evaluator import AlertEvaluator
+from penstock.ops.status.alerts.alert_loop import UNREACHABLE_RULE, AlertLoop
+from penstock.ops.status.alerts.alert_states import (
     ActiveAlert,
-    Alerts,
     Silence,
     read_alerts,
     silence_message,
     unsilence_message,
     write_alerts,
 )
-from penstock.ops.alerting.evaluation import MIN_RECOVERY_MS, evaluate
-from penstock.ops.alerting.heartbeat import BEAT_EVERY_S, Heartbeat
-from penstock.ops.alerting.notifications import (
+from penstock.ops.status.alerts.evaluation import MIN_RECOVERY_MS, evaluate
+from penstock.ops.status.alerts.heartbeat import BEAT_EVERY_S, Heartbeat
+from penstock.ops.status.alerts.notifications import (
     RETRY_LIMIT_S,
     CategoryRecipient,
-    Command,
-    Delivery,
+    CommandRecipient,
     Notification,
+    NotificationDelivery,
     NotificationFailed,
     Recipient,
     Webhook,
 )
-from penstock.ops.alerting.rules import DEFAULTS, Alerting, Rule, rules_of
-from penstock.ops.alerting.webhook_formats import WebhookFormat
-from penstock.ops.monitoring.metrics import _PROCESSOR_VALUES, PROCESSOR_METRICS
-from penstock.ops.monitoring.observer import Observer
-from penstock.ops.monitoring.outages import SILENT_AFTER_S, OutageTracker
-from penstock.ops.monitoring.reports import REPORTS, report_message
-from penstock.ops.monitoring.status import WorkerStatus
-from penstock.processors.apps.apps import AppName
-from penstock.processors.declare.alerts import ALERT_METRICS
-from penstock.processors.errors import DeclarationError, PenstockError
-from penstock.transport.bus import Bus, Scanner
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.errors import BusError, BusUnreachable, OffsetOutOfRange
-from penstock.transport.internal_topics import create_missing_categories
+from penstock.ops.status.alerts.rules import DEFAULTS, Alerting, Rule, rules_of
+from penstock.ops.status.alerts.webhook_formats import WebhookFormat
+from penstock.ops.status.metrics import _PROCESSOR_VALUES, PROCESSOR_METRICS, SERVER_METRICS
+from penstock.ops.status.status import WorkerStatus
+from penstock.processors import DeclarationError, PenstockError
+from penstock.processors.apps import AppName
+from penstock.processors.declare import ALERT_METRICS, SERVER_ALERT_METRICS
+from penstock.transport import (
+    Bucket,
+    Bus,
+    BusError,
+    BusUnreachable,
+    CategorySpec,
+    OffsetOutOfRange,
+    Outgoing,
+    Polled,
+    Position,
+    Scanner,
+    create_missing_categories,
+)
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket, Outgoing, Polled, Position
-from penstock.transport.tables.registrations import register_inputs
+from penstock.transport.tables import register_inputs
 
 LAG = ps.Alert("lag", "lag_seconds", above=300)
 INTERVAL_MS = 10_000
@@ -93,7 +99,7 @@ def notification_of(after: ActiveAlert | None, before: ActiveAlert | None) -> st
 
 
 def test_an_alert_fires_and_resolves_after_its_duration() -> None:
-    """Two minutes by default, for both."""
+    """Both durations are two minutes by default."""
     statuses = statuses_of([True] * 20 + [False] * 20)
 
     assert [(number, status) for number, status in enumerate(statuses) if status != "-"] == [
@@ -103,7 +109,7 @@ def test_an_alert_fires_and_resolves_after_its_duration() -> None:
 
 
 def test_short_excursions_send_no_notification() -> None:
-    """Neither short violations before an alert fires, nor short recoveries afterwards."""
+    """A short violation does not fire an alert, and a short recovery does not resolve it."""
     firing = statuses_of([True] * 13 + [False] * 6 + [True] * 6 + [False] * 6 + [True] * 6)
 
     assert set(statuses_of([True, False] * 30)) == {"-"}
@@ -151,14 +157,15 @@ def test_an_alert_without_a_rule_resolves() -> None:
     assert [change.after for change in evaluate([], lagging, Alerts({alert.key: alert}))] == [None]
 
 
-def test_an_alert_neither_ends_nor_changes_while_its_metric_is_unknown() -> None:
+@pytest.mark.parametrize("known", ["lag", "not running"])
+def test_an_alert_neither_ends_nor_changes_while_its_metric_is_unknown(known: str) -> None:
     """Without the figure, it is not known to have resolved. An alert about the unknown figures fires beside it."""
     lagging = processor_status(shard_status(backlog_events=5, lag_s=400.0))
     unknown = processor_status(
         shard_status(backlog_events=None, lag_s=None), failed_queries=("its committed offsets in enriched (timeout)",)
     )
     lagging, unknown = replace(lagging, workers=()), replace(unknown, workers=())
-    rules = [LAG, *(rule for rule in DEFAULTS if rule.name in {"figures unknown", "not running"})]
+    rules = [rule for rule in DEFAULTS if rule.name in {"figures unknown", known}]
     alerts = Alerts({}, {})
     active = []
     for minute in range(30):
@@ -168,26 +175,26 @@ def test_an_alert_neither_ends_nor_changes_while_its_metric_is_unknown() -> None
             alerts.active.update({} if after is None else {key: after})
         active.append({key[0] for key, alert in alerts.active.items() if alert.firing})
 
-    assert active[4] == {"lag", "not running"}
-    assert active[8] == active[19] == {"lag", "not running", "figures unknown"}
+    assert active[4] == {known}
+    assert active[8] == active[19] == {known, "figures unknown"}
     assert active[29] == set()
 
 
 def test_an_unknown_metric_violates_no_limit() -> None:
-    """Neither an upper nor a lower one."""
+    """The metric violates neither an upper nor a lower limit."""
     assert not ps.Alert("a", "backup_age_seconds", above=-1).is_beyond(None)
     assert not ps.Alert("a", "backup_age_seconds", below=1).is_beyond(None)
 
 
 @pytest.mark.parametrize("limits", [{}, {"above": 1, "below": 2}, {"above": 1, "duration": timedelta(seconds=-1)}])
 def test_an_invalid_alert_is_refused(limits: dict[str, Any]) -> None:
-    """By its declaration."""
+    """Its declaration raises the error."""
     with pytest.raises(DeclarationError, match="'lag'"):
         ps.Alert("lag", "lag_seconds", **limits)
 
 
 def test_a_rule_replaces_a_built_in_rule_of_the_same_name() -> None:
-    """The others stay."""
+    """The other built-in rules stay."""
     own = ps.Alert("lag", "backlog_events", above=10)
     by_name = {rule.name: rule for rule in rules_of([own])}
 
@@ -196,7 +203,7 @@ def test_a_rule_replaces_a_built_in_rule_of_the_same_name() -> None:
 
 
 def test_an_unknown_metric_name_is_refused_with_a_suggestion() -> None:
-    """At the declaration, in an app or in the configuration."""
+    """The declaration raises the error, in an app and in the configuration."""
     with pytest.raises(DeclarationError, match=r"'lag_secnds'\. Did you mean `lag_seconds`\?"):
         ps.Alert("x", "lag_secnds", above=1)
     with pytest.raises(DeclarationError, match=r"'no_such'\. No rule was evaluated"):
@@ -206,11 +213,12 @@ def test_an_unknown_metric_name_is_refused_with_a_suggestion() -> None:
 def test_each_metric_that_rules_may_name_is_computed() -> None:
     """Their meanings name the limits of the computation."""
     assert ALERT_METRICS.keys() == PROCESSOR_METRICS.keys() == _PROCESSOR_VALUES.keys()
+    assert SERVER_ALERT_METRICS.keys() == SERVER_METRICS.keys()
     assert f"for {SILENT_AFTER_S:g} s" in ALERT_METRICS["workers_silent"]
 
 
 def test_rules_come_from_the_configuration() -> None:
-    """With the duration in seconds."""
+    """The configuration states the duration in seconds."""
     rule = Rule(name="slow", metric="events_in_per_second", below=5, duration_s=60, processors="s*")
 
     assert Alerting((rule,)).alerts() == [
@@ -219,7 +227,7 @@ def test_rules_come_from_the_configuration() -> None:
 
 
 def test_an_app_declares_alerts(tmp_path: Path) -> None:
-    """At the top level of its file, alone or in a list."""
+    """Alerts are at the top level of the file, alone or in a list."""
     path = tmp_path / "app.py"
     path.write_text(
         "import penstock as ps\n"
@@ -279,7 +287,7 @@ class World:
 
     def evaluator(self) -> AlertEvaluator:
         observer = Observer.open(self.bus, [NODE], now_ms=lambda: self.now_ms, outages=self.outages)
-        return AlertEvaluator.open(self.bus, observer, self.rules, Delivery([self.recipient]))
+        return AlertEvaluator.open(self.bus, observer, self.rules, NotificationDelivery([self.recipient]))
 
     def run(self, evaluator: AlertEvaluator | AlertLoop, times: int) -> None:
         """Evaluate so many times, ten seconds apart."""
@@ -307,7 +315,7 @@ FIRED_AND_RESOLVED = [("firing", "not running"), ("resolved", "not running")]
 def test_an_alert_sends_one_notification_when_it_fires_and_one_when_it_resolves(
     world: World, evaluator: AlertEvaluator
 ) -> None:
-    """However many evaluations there are."""
+    """The number of evaluations does not matter."""
     world.send()
     world.run(evaluator, 12)
     world.process()
@@ -320,7 +328,7 @@ def test_an_alert_sends_one_notification_when_it_fires_and_one_when_it_resolves(
 def test_a_failed_notification_is_retried(
     world: World, evaluator: AlertEvaluator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also the one that the alert has resolved. The failure is logged."""
+    """The notification of a resolved alert is retried, too. The failure is logged."""
     world.send()
     world.recipient.fails = True
     world.run(evaluator, 10)
@@ -362,7 +370,7 @@ def test_an_evaluator_that_becomes_active_expects_a_report_first() -> None:
         world.run(evaluator, 2)
         assert world.received == []
 
-        world.run(evaluator, 2)
+        world.run(evaluator, 5)
         assert world.received == [("firing", "lost")]
 
 
@@ -440,7 +448,7 @@ class Outage:
         return AlertLoop.open(
             self._connect,
             lambda _bus: self._evaluator(),
-            Delivery([self.world.recipient]),
+            NotificationDelivery([self.world.recipient]),
             unreachable_after_s=unreachable_after_s,
             now_ms=lambda: self.world.now_ms,
         )
@@ -480,7 +488,7 @@ def test_alerting_survives_an_outage(outage: Outage, caplog: pytest.LogCaptureFi
 
 
 def test_the_notification_about_the_end_of_an_outage_says_how_long_it_was(outage: Outage) -> None:
-    """And not that its end was the problem."""
+    """It does not report the end of the outage as the problem."""
     outage.fail(10)
     [ended] = outage.loop.run_once()
 
@@ -488,7 +496,7 @@ def test_the_notification_about_the_end_of_an_outage_says_how_long_it_was(outage
 
 
 def test_a_short_outage_is_logged_without_a_notification(outage: Outage, caplog: pytest.LogCaptureFixture) -> None:
-    """As during the restart of a broker."""
+    """The restart of a broker is such an outage."""
     for _ in range(3):
         outage.fail(3)
         outage.run(1)
@@ -498,7 +506,7 @@ def test_a_short_outage_is_logged_without_a_notification(outage: Outage, caplog:
 
 
 def test_an_outage_is_no_silence_of_workers() -> None:
-    """Also if outages follow each other. A worker that does not report after them is silent."""
+    """Outages may follow each other. A worker that does not report after them is silent."""
     outage = Outage("lost")
     register_inputs(outage.bus, NODE.name, {"enriched": 1})
     with closing(outage.loop):
@@ -509,7 +517,7 @@ def test_an_outage_is_no_silence_of_workers() -> None:
             outage.run(2)
         assert outage.world.received == []
 
-        outage.run(2)
+        outage.run(5)
         assert outage.world.received == [("firing", "lost")]
 
 
@@ -543,14 +551,14 @@ def test_a_process_whose_clients_fail_gives_up_and_returns_with_new_ones() -> No
 
     def open_evaluator(bus: Bus) -> AlertEvaluator:
         observer = Observer.open(bus, [NODE], now_ms=lambda: world.now_ms)
-        return AlertEvaluator.open(bus, observer, DEFAULTS, Delivery([world.recipient]))
+        return AlertEvaluator.open(bus, observer, DEFAULTS, NotificationDelivery([world.recipient]))
 
     with (
         closing(
             AlertLoop.open(
                 lambda: buses.pop(0),
                 open_evaluator,
-                Delivery([world.recipient]),
+                NotificationDelivery([world.recipient]),
                 unreachable_after_s=30,
                 now_ms=lambda: world.now_ms,
             )
@@ -592,7 +600,7 @@ def test_only_the_active_process_notifies_about_an_outage(outage: Outage) -> Non
 
 
 def test_outages_may_be_silenced(outage: Outage) -> None:
-    """By a silence from before the outage."""
+    """The silence began before the outage."""
     write_alerts(outage.bus, [silence_message(Silence("s", "kafka*", "*", outage.world.now_ms + 10**9))])
     outage.run(1)
     outage.fail(10)
@@ -612,7 +620,7 @@ def test_a_failed_notification_about_an_outage_is_retried(outage: Outage) -> Non
 
 
 def test_an_evaluator_that_cannot_continue_is_replaced(outage: Outage) -> None:
-    """For example after the cluster was recreated, and its positions do not exist any more."""
+    """For example, a recreated cluster no longer has the evaluator's positions."""
     outage.fail(2, OffsetOutOfRange("The position does not exist."))
     outage.world.send()
     outage.run(12)
@@ -655,17 +663,17 @@ def test_an_evaluator_that_does_not_open_leaves_no_connection() -> None:
     """Its observer is closed, too: the caller retries with another."""
     bus = FailingGroups(lambda: NOW_MS)
     with pytest.raises(BusUnreachable):
-        AlertEvaluator.open(bus, Observer.open(bus, [NODE]), [], Delivery([]))
+        AlertEvaluator.open(bus, Observer.open(bus, [NODE]), [], NotificationDelivery([]))
 
     assert bus.open_scanners == 0
 
 
 def test_a_failing_recipient_does_not_affect_others() -> None:
-    """They get the notification once. After an hour the failing recipient is no longer retried."""
+    """They get the notification once. After an hour, the failing recipient is no longer retried."""
     now_s = [0.0]
     failing, healthy = RecordingRecipient(), RecordingRecipient()
     failing.fails = True
-    delivery = Delivery([failing, healthy], lambda: now_s[0])
+    delivery = NotificationDelivery([failing, healthy], lambda: now_s[0])
     delivered = []
     for _ in range(3):
         delivered.append(delivery.deliver(NOTIFICATION))
@@ -682,17 +690,22 @@ class Receiver:
         self.bodies: list[dict[str, Any]] = []
         self.requested: list[str] = []
         self.status = 200
+        self.location = "/login"
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 outer.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                self.send_response(outer.status)
-                self.end_headers()
+                self.answer()
 
             def do_GET(self) -> None:
                 outer.requested.append(self.path)
+                self.answer()
+
+            def answer(self) -> None:
                 self.send_response(outer.status)
+                if outer.status // 100 == 3:
+                    self.send_header("Location", outer.location)
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
@@ -715,14 +728,14 @@ def receiver() -> Iterator[Receiver]:
 
 
 def test_a_webhook_receives_the_whole_notification(receiver: Receiver) -> None:
-    """As JSON."""
+    """The body is JSON."""
     Webhook(receiver.url).send(NOTIFICATION)
 
     assert receiver.bodies == [{name: getattr(NOTIFICATION, name) for name in Notification.__struct_fields__}]
 
 
 def test_a_heartbeat_is_sent_at_intervals(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
-    """Not with each evaluation. A receiver that fails is logged once, without the secret in its address, and the heart beats on."""
+    """Evaluations are more frequent. A failing receiver is logged once, without the secret in its address, and heartbeats continue."""
     now_s = [0.0]
     heartbeat = Heartbeat(receiver.url, lambda: now_s[0])
 
@@ -739,7 +752,7 @@ def test_a_heartbeat_is_sent_at_intervals(receiver: Receiver, caplog: pytest.Log
     assert (beats, len(receiver.requested)) == (3, 5)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "SECRET" not in caplog.text
-    with pytest.raises(PenstockError, match="not an http"):
+    with pytest.raises(PenstockError, match="not a valid http"):
         Heartbeat("ftp://example.org", lambda: 0.0)
 
 
@@ -760,7 +773,7 @@ def posted(receiver: Receiver, webhook_format: WebhookFormat, notification: Noti
 
 
 def test_a_resolved_notification_says_so() -> None:
-    """In words, before the problem that it ends."""
+    """The message says so before it names the problem."""
     assert RESOLVED.message == "Resolved after 60 s. It was: Its lag is <long> & more."
 
 
@@ -776,7 +789,7 @@ def test_slack_receives_severity_runbook_and_resolution(receiver: Receiver) -> N
 
 
 def test_pagerduty_resolves_the_incident_that_it_triggered(receiver: Receiver) -> None:
-    """By the same key, with the severity and the link of the runbook."""
+    """Both requests have the same key. The incident has the severity and the link of the runbook."""
     long = msgspec.structs.replace(LINKED, message="x" * 5_000)
     firing, resolved = (posted(receiver, WebhookFormat.PAGERDUTY, each) for each in (long, RESOLVED))
 
@@ -791,7 +804,7 @@ def test_alertmanager_keeps_an_alert_until_it_is_resolved(receiver: Receiver) ->
     """Both notifications have the same labels; the second one ends the alert, and the first does not."""
     [firing] = posted(receiver, WebhookFormat.ALERTMANAGER, NOTIFICATION)
     [resolved] = posted(receiver, WebhookFormat.ALERTMANAGER, RESOLVED)
-    now = datetime.fromtimestamp(NOW_MS / 1000, timezone.utc)
+    now = datetime.fromtimestamp(NOW_MS / 1000, UTC)
 
     assert firing["labels"] == resolved["labels"] == {"alertname": "lag", "processor": "scorer", "severity": "warning"}
     assert datetime.fromisoformat(firing["endsAt"]) > now + timedelta(days=1)
@@ -816,7 +829,7 @@ def test_each_built_in_rule_has_a_runbook() -> None:
 
     for rule in (*(rule.name for rule in DEFAULTS), UNREACHABLE_RULE):
         assert f"\n## {rule}\n" in page
-    Delivery([Keeping()], runbooks="https://example.org/runbooks/").deliver(
+    NotificationDelivery([Keeping()], runbooks="https://example.org/runbooks/").deliver(
         msgspec.structs.replace(NOTIFICATION, rule="many dead letters")
     )
 
@@ -832,16 +845,18 @@ def test_a_rule_has_a_severity() -> None:
         "lost",
         "crash loop",
         "output missing",
+        "blocked by a transaction",
         "events about to expire",
+        "waiting",
     }
     with pytest.raises(DeclarationError, match="severity"):
         ps.Alert("x", "lag_seconds", above=1, severity="fatal")  # type: ignore[arg-type]  # refused at runtime, too
 
 
 def test_errors_of_a_webhook_omit_its_secret(receiver: Receiver) -> None:
-    """For an error status and for no answer."""
+    """The receiver returns an error status, or does not answer."""
     receiver.status = 503
-    with pytest.raises(NotificationFailed, match=r"127\.0\.0\.1 answered 503") as refused:
+    with pytest.raises(NotificationFailed, match=r"127\.0\.0\.1 answered with status 503") as refused:
         Webhook(receiver.url).send(NOTIFICATION)
     receiver.server.shutdown()
     receiver.server.server_close()
@@ -851,26 +866,42 @@ def test_errors_of_a_webhook_omit_its_secret(receiver: Receiver) -> None:
     assert "SECRET" not in str(refused.value) + str(unreachable.value)
 
 
+@pytest.mark.parametrize("status", [300, 301, 302, 303, 304, 307, 308])
+def test_a_redirected_notification_is_not_delivered(
+    receiver: Receiver, caplog: pytest.LogCaptureFixture, status: int
+) -> None:
+    """A login page would answer the redirected request, without the notification or the heartbeat. The error names the other host."""
+    receiver.status, receiver.location = status, "https://user:SECRET@login.example.org/SECRET"
+    heartbeat = Heartbeat(receiver.url, lambda: 0.0)
+    with pytest.raises(NotificationFailed, match=rf"status {status}, a redirect to https://login.example.org,"):
+        Webhook(receiver.url).send(NOTIFICATION)
+    heartbeat.beat_if_due()
+
+    assert (len(receiver.bodies), len(receiver.requested)) == (1, 1)
+    assert "a redirect to https://login.example.org," in caplog.text
+    assert "SECRET" not in caplog.text
+
+
 def test_an_invalid_webhook_is_refused_at_the_start() -> None:
-    """Also a file URL."""
+    """A file URL is invalid, too."""
     for url in ("file:///etc/passwd", "example.org/hook", "http://"):
-        with pytest.raises(PenstockError, match="not an http:// or https:// address"):
+        with pytest.raises(PenstockError, match="not a valid http:// or https:// address"):
             Webhook(url)
 
 
 def test_a_command_receives_the_notification(tmp_path: Path) -> None:
-    """On its standard input. Any exit code but 0 is a failure."""
+    """The command reads it from standard input. Every exit code except 0 is a failure."""
     program, received = tmp_path / "p.py", tmp_path / "received"
     program.write_text("import sys; open(sys.argv[1], 'w').write(sys.stdin.read())")
-    Command(f"{sys.executable} {program} {received}").send(NOTIFICATION)
+    CommandRecipient(f"{sys.executable} {program} {received}").send(NOTIFICATION)
 
     assert json.loads(received.read_text())["status"] == "firing"
     with pytest.raises(NotificationFailed, match=r"exited with 3: it is full"):
-        Command(f"""{sys.executable} -c 'import sys; print("it is full", file=sys.stderr); sys.exit(3)'""").send(
-            NOTIFICATION
-        )
+        CommandRecipient(
+            f"""{sys.executable} -c 'import sys; print("it is full", file=sys.stderr); sys.exit(3)'"""
+        ).send(NOTIFICATION)
     with pytest.raises(NotificationFailed, match="No such file"):
-        Command("no-such-program").send(NOTIFICATION)
+        CommandRecipient("no-such-program").send(NOTIFICATION)
 
 
 def test_a_category_receives_each_notification() -> None:
@@ -898,7 +929,7 @@ def test_a_missing_output_is_one_incident(worker: WorkerStatus) -> None:
 
 
 def test_a_missing_output_raises_no_alert_after_its_repair() -> None:
-    """Its workers have just failed again and again, but it is one incident until its alert has resolved. Then, a crash loop is another one."""
+    """Its workers have failed repeatedly, but the incident lasts until its alert has resolved. A later crash loop is another one."""
     looping = processor_status(
         shard_status(), workers=(worker_status(restarts=4, crash_loop_since_ms=NOW_MS - 60_000),)
     )
@@ -918,8 +949,79 @@ def test_a_missing_output_raises_no_alert_after_its_repair() -> None:
     assert fired == [("output missing", "firing"), ("output missing", "resolved"), ("crash loop", "firing")]
 
 
+@pytest.mark.parametrize(
+    ("worker", "rule"),
+    [
+        (worker_status(restarts=4, crash_loop_since_ms=NOW_MS - 60_000), "crash loop"),
+        (worker_status(report_age_s=300.0), "lost"),
+        (worker_status(end_reason="Bad code."), "not running"),
+        (worker_status(waits_for="the sink totals", waits_s=120.0), "waiting"),
+    ],
+)
+def test_a_processor_without_progress_is_one_incident(worker: WorkerStatus, rule: str) -> None:
+    """Its lag and its watermark follow from it; the message has the cause, and not what else is known about the processor."""
+    shard = shard_status(backlog_events=5_000, lag_s=4_000.0)
+    status = processor_status(shard, workers=(worker,), watermark_stall_s=4_000.0, dead_letters=7)
+    alerts, fired = Alerts(), []
+    for number in range(60):
+        cluster = cluster_status(status, at_ms=NOW_MS + number * INTERVAL_MS)
+        for key, after, before in evaluate(rules_of(), cluster, alerts):
+            assert after is not None
+            alerts.active[key] = after
+            if notification_of(after, before) == "firing":
+                fired.append(key[0])
+
+    assert fired == [rule]
+    assert "dead letters" not in alerts.active[(rule, "scorer")].message
+
+
+def test_an_alert_that_fired_before_its_cause_does_not_resolve_by_it() -> None:
+    """A notification that the lag has resolved would be wrong while nothing is processed."""
+    shard = shard_status(backlog_events=5_000, lag_s=4_000.0)
+    lagging = processor_status(shard, workers=(worker_status(events_in_per_s=1.0),))
+    lost = processor_status(shard, workers=(worker_status(report_age_s=300.0),))
+    alerts, sent = Alerts(), []
+    for number, status in enumerate([lagging] * 20 + [lost] * 60):
+        cluster = cluster_status(status, at_ms=NOW_MS + number * INTERVAL_MS)
+        for key, after, before in evaluate([LAG, *(rule for rule in DEFAULTS if rule.name == "lost")], cluster, alerts):
+            alerts.active.pop(key, None)
+            alerts.active.update({} if after is None else {key: after})
+            if (notification := notification_of(after, before)) != "-":
+                sent.append((key[0], notification))
+
+    assert sent == [("lag", "firing"), ("lost", "firing")]
+
+
+def test_a_slow_checkpoint_is_no_problem_for_ever() -> None:
+    """Without events there is no further checkpoint, so the duration of the last one says nothing about the present."""
+    rules = [rule for rule in DEFAULTS if rule.name == "checkpoint slow"]
+    slow, idle = (
+        processor_status(shard_status(), workers=(worker_status(checkpoint_duration_s=90.0, checkpoint_age_s=age_s),))
+        for age_s in (100.0, 600.0)
+    )
+
+    assert [bool(evaluate(rules, cluster_status(status), Alerts())) for status in (slow, idle)] == [True, False]
+
+
+def test_a_checkpoint_is_slow_while_it_hangs() -> None:
+    """The alert does not wait for its end, even if the checkpoint before was quick. The finding says so, too."""
+    rules = [rule for rule in DEFAULTS if rule.name == "checkpoint slow"]
+    quick, hanging = (
+        processor_status(
+            shard_status(), workers=(worker_status(checkpoint_running_s=running_s, checkpoint_age_s=600.0),)
+        )
+        for running_s in (5.0, 95.0)
+    )
+
+    assert [bool(evaluate(rules, cluster_status(status), Alerts())) for status in (quick, hanging)] == [False, True]
+    assert [[finding.kind for finding in cluster_status(status).findings] for status in (quick, hanging)] == [
+        [],
+        ["checkpoint"],
+    ]
+
+
 def test_built_in_rules_do_not_fire_without_a_problem() -> None:
-    """For a running processor, and for a processor that was stopped without a backlog."""
+    """One processor runs, and another was stopped without a backlog."""
     reading, idle = worker_status(events_in_per_s=100.0), worker_status("two", checkpoint_age_s=9_000.0)
     shard = shard_status(backlog_events=5, lag_s=2.0, retention_remaining_s=600.0)
     running = processor_status(shard, workers=(reading, idle))

@@ -12,11 +12,9 @@ import pytest
 from pyspark import SparkFiles
 from support.cli import Cli
 
-from penstock.backfill.spark.shipped_app import ShippedApp
-from penstock.processors.apps.app_files import Contents, code_beside, path_in_bundle
-from penstock.processors.apps.app_modules import names_app
-from penstock.processors.apps.apps import AppName
-from penstock.processors.errors import AppFileError
+from penstock.backfill.spark import ShippedApp
+from penstock.processors import AppFileError
+from penstock.processors.apps import AppName, Contents, code_beside, names_app, path_in_bundle
 
 MODEL = """
 import penstock as ps
@@ -74,7 +72,7 @@ def test_a_package_with_relative_imports_is_named_by_file_or_module(project: Pat
 
 
 def test_a_package_itself_is_an_app(project: Path) -> None:
-    """If its `__init__.py` declares the processors."""
+    """Its `__init__.py` declares the processors."""
     (project / "shop" / "__init__.py").write_text(APP)
 
     assert processors_of("shop") == processors_of("shop/__init__.py") == ["Totals"]
@@ -97,7 +95,7 @@ def test_a_name_of_a_category_is_not_an_app(project: Path, text: str, is_app: bo
 
 
 def test_a_changed_app_in_a_package_is_imported_again(project: Path) -> None:
-    """Like a changed file, with the modules of its package."""
+    """The modules of its package are imported again, too."""
     assert processors_of("shop.app") == ["Totals"]
     write(project, {"shop/app.py": APP.replace("class Totals", "class Sums")})
 
@@ -105,7 +103,7 @@ def test_a_changed_app_in_a_package_is_imported_again(project: Path) -> None:
 
 
 def test_a_package_of_the_same_name_in_another_folder_is_another_package(project: Path, tmp_path: Path) -> None:
-    """Two versions of an app, one after the other."""
+    """Two versions of an app can be loaded one after the other."""
     other = tmp_path / "other"
     write(other, {"shop/__init__.py": "", "shop/model.py": MODEL, "shop/app.py": APP.replace("Totals", "Sums")})
 
@@ -153,7 +151,7 @@ def test_a_wrong_name_of_an_app_is_explained(project: Path, name: str, message: 
 
 
 def test_an_import_error_shows_only_the_lines_of_the_user(project: Path) -> None:
-    """The lines of the app and of its module, without the lines of Penstock and Python."""
+    """It shows the lines of the app and of its module, without the lines of Penstock and Python."""
     write(project, {"shop/model.py": "limit = {}\nlimit['orders']\n"})
     done = Cli(None, project)("run", "shop.app")
 
@@ -165,7 +163,7 @@ def test_an_import_error_shows_only_the_lines_of_the_user(project: Path) -> None
 
 
 def test_the_code_of_an_app_in_a_package_is_its_package(project: Path) -> None:
-    """With its path in the package, so that relative imports work on other machines."""
+    """The code keeps its path in the package, so that relative imports work on other machines."""
     assert set(code_beside(project / "shop" / "app.py")) == {"shop/__init__.py", "shop/model.py", "shop/app.py"}
     assert path_in_bundle(project / "shop" / "app.py") == Path("shop/app.py")
 
@@ -222,7 +220,7 @@ def test_a_run_while_an_app_is_imported_is_refused(project: Path) -> None:
 
 
 def test_a_folder_is_not_suggested_as_an_app(project: Path) -> None:
-    """Also if its name ends in .py."""
+    """The name of a folder may end in .py, too."""
     (project / "shop" / "ap.py").mkdir()
     with pytest.raises(AppFileError, match=r"Did you mean `shop/app\.py`\?"):
         AppName.parse("shop/ap1.py").load()

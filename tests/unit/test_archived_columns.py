@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import penstock as ps
-from penstock.backfill.archive.archived_rows import ArchivedRows
-from penstock.processors.declare.codecs import Decoded, Message, Payload
+from penstock.backfill.archive import ArchivedRows
+from penstock.processors.declare import Decoded, Message, Payload
+from penstock.transport import Bucket, MessageCopy, RawBatch
 from penstock.transport.codecs.json_codec import JsonCodec
-from penstock.transport.messages import Bucket, MessageCopy, RawBatch
 
 
 class Reading(ps.Record, frozen=True):
@@ -71,7 +71,7 @@ def batch_of(values: Sequence[bytes]) -> RawBatch:
 def test_rows_from_columns_equal_rows_from_records(
     records: list[Reading], others: list[bytes], data: some.DataObject
 ) -> None:
-    """Of every key and value, beside messages that cannot be decoded."""
+    """Every key and value is equal, also beside messages that cannot be decoded."""
     category = data.draw(some.sampled_from(CATEGORIES))
     codec = JsonCodec(Payload("readings", Reading, "at"))
     values = data.draw(some.permutations([*codec.encode(records), *others]))

@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Callable
+from functools import partial
 from itertools import count
+from threading import Event, Thread
 from typing import Any
 
 import msgspec
 import pytest
-from support.warehouses import MemoryWarehouse
+from support.warehouses import MemoryFileStore, MemoryWarehouse
 
 import penstock as ps
-from penstock.backfill.archive.archived_ends import archived_ends
-from penstock.backfill.archive.archiver import Archiver
+from penstock.backfill.archive import Archiver, archived_ends, group_of
+from penstock.backfill.archive import archiver as archiver_module
+from penstock.backfill.archive.archiver import OUTAGE_LIMIT, RETRY_PAUSES_S
 from penstock.backfill.archive.category_archive import FENCED_PAUSE_S
-from penstock.backfill.archive.consumer_group import group_of
-from penstock.backfill.warehouse.listing import Listing
-from penstock.backfill.warehouse.schema_evolution import table_of
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.errors import BusError, BusRefuses, BusUnreachable, CommitUnconfirmed, Fenced, MembershipLost
+from penstock.backfill.warehouse import Listing, Warehouse, table_of
+from penstock.processors import CallRetry
+from penstock.state import FileStoreUnreachable
+from penstock.state.files import RetryingFileStore, wrappers
+from penstock.transport import (
+    Bucket,
+    BusError,
+    BusRefuses,
+    BusUnreachable,
+    CategorySpec,
+    CommitUnconfirmed,
+    Fenced,
+    MembershipLost,
+    Outgoing,
+)
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket, Outgoing
 
 
 class Reading(ps.Record, frozen=True):
@@ -85,7 +99,7 @@ def values(warehouse: MemoryWarehouse) -> list[Any]:
 
 @pytest.mark.parametrize("error", [CommitUnconfirmed, BusUnreachable, Fenced, MembershipLost])
 def test_an_archiver_continues_after_a_recoverable_error(error: type[BusError]) -> None:
-    """At any call of the bus, with or without its effect."""
+    """Any call of the bus may fail, with or without its effect."""
     for fail_at in count(1):
         bus, warehouse, calls = filled_bus(), MemoryWarehouse(), count(1)
 
@@ -156,3 +170,133 @@ def test_a_bucket_revoked_in_an_outage_is_released_without_a_commit() -> None:
 
     assert values(warehouse) == list(range(40))
     assert archived_ends(bus, warehouse, "readings") == {0: 20, 1: 20}
+
+
+def test_the_log_says_how_long_kafka_has_not_answered(caplog: pytest.LogCaptureFixture) -> None:
+    """It says so at once, and then with growing pauses. The client returns empty polls during an outage, too, so they are not answers."""
+    now_s, is_away = [0.0], [False]
+
+    def fail(what: str) -> None:
+        if is_away[0] and not what.startswith("poll"):
+            raise BusUnreachable("No Kafka broker answers.")
+
+    archiver = Archiver(
+        Failing(filled_bus(), fail), [READINGS], MemoryWarehouse(), segment_events=6, monotonic_s=lambda: now_s[0]
+    )
+
+    def run_for(seconds: int) -> list[str]:
+        caplog.clear()
+        for _ in range(seconds):
+            now_s[0] += 1
+            archiver.run_once()
+        return [record.message for record in caplog.records]
+
+    assert run_for(10) == []
+    is_away[0] = True
+    first, *later = run_for(200)
+    is_away[0] = False
+    [recovered] = run_for(10)
+
+    assert first == "No Kafka broker answers. The archiver of readings waits for Kafka, and keeps retrying."
+    assert [re.findall(r"waits for Kafka for (\d+) s, since \d\d:\d\d:\d\d UTC", line) for line in later] == [
+        ["10"],
+        ["30"],
+        ["70"],
+        ["150"],
+    ]
+    assert recovered.startswith("The archiver of readings has recovered: Kafka answers, after 20")
+
+
+def test_the_log_says_how_long_the_warehouse_has_not_answered(caplog: pytest.LogCaptureFixture) -> None:
+    """The log has the location, the start of the outage and the time limit. Its last line says that the warehouse answers again."""
+    now_s = [0.0]
+
+    class Away(MemoryFileStore):
+        def list_folder(self, folder: str) -> dict[str, int | None]:
+            if now_s[0] < 100:
+                raise FileStoreUnreachable("No NameNode answers.")
+            return super().list_folder(folder)
+
+    def pause(seconds: float) -> None:
+        now_s[0] += max(seconds, 1.0)
+
+    retry = CallRetry(OUTAGE_LIMIT.total_seconds(), *RETRY_PAUSES_S, clock=lambda: now_s[0], pause=pause)
+    with caplog.at_level("WARNING"):
+        RetryingFileStore(Away(), retry, "Nothing is lost.").list_folder("")
+    first, *later, last = [record.message for record in caplog.records]
+
+    assert first == "No NameNode answers. The request is repeated for up to 240 s."
+    waits = [
+        float(waited)
+        for line in later
+        for waited in re.findall(r"memory: has not answered for (\d+) s, since \d\d:\d\d:\d\d UTC", line)
+    ]
+    assert len(waits) == len(later)
+    assert 2 <= len(waits) <= 3
+    assert all(after - before >= pause for before, after, pause in zip([0.0, *waits], waits, [9, 19, 39], strict=False))
+    assert re.fullmatch(r"memory: answers again, after 1\d\d s\.", last)
+
+
+def test_the_log_says_how_long_the_warehouse_hangs(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hanging disk raises no error, and neither does a NameNode that accepts a request and never answers."""
+    now_s, hangs, released = [0.0], Event(), Event()
+
+    class Hanging(MemoryFileStore):
+        def list_folder(self, folder: str) -> dict[str, int | None]:
+            hangs.set()
+            assert released.wait(60)
+            return super().list_folder(folder)
+
+    monkeypatch.setattr(Archiver, "_log_waits", lambda *_: None)
+    monkeypatch.setattr(archiver_module, "CallRetry", partial(CallRetry, clock=lambda: now_s[0]))
+    archiver = Archiver(filled_bus(), [READINGS], Warehouse(Hanging()), segment_events=6)
+    thread = Thread(target=archiver.run)
+    thread.start()
+    assert hangs.wait(60)
+    for _ in range(100):
+        now_s[0] += 1
+        archiver._files.log_wait()
+    released.set()
+    archiver.stop()
+    thread.join()
+    archiver._files.log_wait()
+    *lines, last = [record.message for record in caplog.records]
+
+    assert [re.findall(r"memory: has not answered for (\d+) s, since", line) for line in lines] == [
+        ["10"],
+        ["20"],
+        ["40"],
+        ["80"],
+    ]
+    assert last == "memory: answers again, after 100 s."
+
+
+def test_a_thread_of_the_archiver_looks_for_a_warehouse_that_hangs(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The archiver's own thread waits meanwhile."""
+    logged = Event()
+
+    class Hanging(MemoryFileStore):
+        def list_folder(self, folder: str) -> dict[str, int | None]:
+            assert logged.wait(60)
+            return super().list_folder(folder)
+
+    class Noticing(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "has not answered" in record.getMessage():
+                logged.set()
+
+    monkeypatch.setattr(archiver_module, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(wrappers, "HANGS_S", 0.05)
+    handler = Noticing()
+    logging.getLogger("penstock.state").addHandler(handler)
+    try:
+        archiver = Archiver(filled_bus(), [READINGS], Warehouse(Hanging()), segment_events=6)
+        archiver.run(lambda it: it.has_reached({}))
+    finally:
+        logging.getLogger("penstock.state").removeHandler(handler)
+
+    assert "memory: has not answered" in caplog.text

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.processors.declare.arrow_values import flags_of, numbers_of, text_bytes_of, texts_of
+from penstock.processors.declare import flags_of, numbers_of, text_bytes_of
+from penstock.processors.declare.arrow_values import texts_of
 
 NUMBERS = {
     "int32": st.integers(-(2**31), 2**31 - 1),
@@ -30,7 +31,7 @@ def part_of(array: pa.Array[Any], begin: int, count: int) -> pa.Array[Any]:
 @pytest.mark.parametrize("kind", NUMBERS)
 @given(st.data())
 def test_numbers_equal_those_of_arrow(kind: str, data: st.DataObject) -> None:
-    """Also of a part of an array."""
+    """A part of an array has the same numbers, too."""
     values = data.draw(st.lists(NUMBERS[kind]))
     array = part_of(pa.array(values, kind), data.draw(st.integers(0, 5)), data.draw(st.integers(0, 20)))
 
@@ -40,7 +41,7 @@ def test_numbers_equal_those_of_arrow(kind: str, data: st.DataObject) -> None:
 
 @given(st.lists(st.booleans()), st.integers(0, 20), st.integers(0, 20))
 def test_flags_equal_those_of_arrow(values: list[bool], begin: int, count: int) -> None:
-    """Also of a part that does not begin at a byte."""
+    """The part of an array may begin within a byte."""
     array = part_of(pa.array(values, pa.bool_()), begin, count)
 
     assert flags_of(array).tolist() == array.to_pylist()
@@ -49,7 +50,7 @@ def test_flags_equal_those_of_arrow(values: list[bool], begin: int, count: int) 
 
 @given(TEXTS, st.integers(0, 5), st.integers(0, 20))
 def test_texts_equal_those_of_arrow(values: list[str], begin: int, count: int) -> None:
-    """Also with characters of several bytes, empty texts, and in a part of an array."""
+    """Texts may be empty or have characters of several bytes, and the array may be a part of another one."""
     array = part_of(pa.array(values, pa.string()), begin, count)
 
     encoded, ends = text_bytes_of(array)

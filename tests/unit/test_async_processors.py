@@ -20,24 +20,21 @@ from support.replays import ReplayRequest
 from support.step_counts import counters
 
 import penstock as ps
-from penstock.backfill.archive.archived_rows import archive_schema
-from penstock.backfill.spark.shipped_app import ShippedApp
-from penstock.backfill.steps.stateless_mapper import mapper_step
-from penstock.backfill.steps.step import Step
-from penstock.backfill.warehouse.columns import MARKS, Columns
-from penstock.ops.clock import SteeredClock
-from penstock.ops.replay.debugger import Debugger
-from penstock.ops.testing import Crash, Driver
-from penstock.ops.worker.batch_processor import BatchSizer
-from penstock.ops.worker.preflight import open_processor
-from penstock.processors.apps.apps import AppName
-from penstock.processors.errors import DeclarationError, ProcessorFailed
-from penstock.processors.keyed_state.changes import EmptyState
-from penstock.processors.lifecycle import end, ending
+from penstock.backfill.archive import archive_schema
+from penstock.backfill.spark import ShippedApp
+from penstock.backfill.steps import BatchStep, mapper_step
+from penstock.backfill.warehouse import MARKS, RecordColumns
+from penstock.ops.kernel import Crash, Driver, open_processor
+from penstock.ops.kernel.loop.batch_sizer import BatchSizer
+from penstock.ops.look_back.replay.debugger import Debugger
+from penstock.ops.shell import SteeredClock
+from penstock.processors import DeclarationError, ProcessorFailed, ending, user_traceback
+from penstock.processors.apps import AppName
+from penstock.processors.keyed_state import EmptyState
+from penstock.processors.lifecycle import end
 from penstock.processors.operators import open_operator
-from penstock.processors.shard.batches import EventRejected
-from penstock.processors.shard.checkpoints import Step as CheckpointStep
-from penstock.processors.user_code import user_traceback
+from penstock.processors.shard import EventRejected
+from penstock.processors.shard import Step as CheckpointStep
 from penstock.transport.memory import MemoryBus
 
 
@@ -181,7 +178,7 @@ REQUESTS = st.lists(
 def test_outputs_and_dead_letters_equal_those_of_the_synchronous_twin(
     events: list[Request], concurrency: int, kind: type[Async], crash: CheckpointStep | None
 ) -> None:
-    """In order, whatever the latencies, also after a crash; the calls of a key do not overlap, and the bound is kept."""
+    """Latencies and a crash change neither outputs nor order. Calls of a key do not overlap, and the bound is kept."""
     kind.service = service = Service()
     processor = type(kind.__name__, (kind,), {"name": "asked", "concurrency": concurrency})
     half = len(events) // 2
@@ -205,7 +202,7 @@ def fed(processor: ps.Stateless, events: Sequence[Request]) -> Any:
 def test_events_of_different_keys_run_concurrently_up_to_the_bound(
     service: Service, concurrency: int, users: str, most: int
 ) -> None:
-    """Neither more nor fewer calls than possible."""
+    """The number of concurrent calls is the highest possible one."""
     processor = type("Bounded", (Async,), {"concurrency": concurrency})()
     result = fed(processor, sent(*users, turns=[5] * 6))
 
@@ -288,7 +285,7 @@ class WithClient(ps.Stateless):
 
 
 def test_all_methods_and_shards_use_one_loop_which_is_closed_at_the_end() -> None:
-    """So a client may be kept."""
+    """A processor can therefore keep a client."""
     processor = open_processor(WithClient, MemoryBus())
     assert isinstance(processor, WithClient)
     with ending(processor):
@@ -328,7 +325,7 @@ def test_a_loop_is_closed_although_close_raises() -> None:
 
 
 def test_an_exception_in_an_asynchronous_open_is_explained() -> None:
-    """As in a synchronous one."""
+    """A failing synchronous `open` has the same explanation."""
 
     class Failing(WithClient):
         async def open(self) -> None:
@@ -394,7 +391,7 @@ def test_a_call_that_user_code_cancels_rejects_its_event(generator: bool) -> Non
 
 
 def test_sys_exit_rejects_its_event() -> None:
-    """As in a synchronous processor."""
+    """A synchronous processor does the same."""
 
     class Exiting(Async):
         async def process(self, event: Request) -> list[Answer]:
@@ -429,7 +426,7 @@ def test_batches_do_not_become_smaller_than_the_concurrency() -> None:
 
 
 def test_a_replay_has_the_same_outputs(service: Service) -> None:
-    """Also of one key; the debugger stops in an asynchronous method."""
+    """The replay of one key has them, too. The debugger stops in an asynchronous method."""
     events = sent(*"abcabc", turns=[3, 1, 2, 0, 4, 1])
     driver = run(Async, events)
     service.called.clear()
@@ -457,11 +454,11 @@ def test_a_replay_has_the_same_outputs(service: Service) -> None:
 
 
 def test_a_backfill_has_the_outputs_of_the_stream() -> None:
-    """In Spark's workers, batch by batch, with rejected events counted."""
+    """Spark's workers process batch by batch, and count rejected events."""
     events = sent(*"abcabcab", turns=[3, 1, 2, 0, 4, 1, 0, 5], fails=[4])
     driver = run(Async, events)
-    step = Step(ShippedApp(AppName(Path(__file__))), "asked_in_batch", "requests", counters())
-    columns = Columns(Request)
+    step = BatchStep(ShippedApp(AppName(Path(__file__))), "asked_in_batch", "requests", counters())
+    columns = RecordColumns(Request)
 
     def batches() -> Iterator[pa.RecordBatch]:
         for start in range(0, len(events), 3):
@@ -489,7 +486,7 @@ class AskedInBatch(Async):
 
 @pytest.mark.parametrize("concurrency", [0, -1])
 def test_an_impossible_bound_is_refused(concurrency: int) -> None:
-    """Before the first event."""
+    """The declaration is refused before the first event."""
     with pytest.raises(DeclarationError, match=rf"Few: `concurrency = {concurrency}` must be at least 1"):
         cast("type[Async]", type("Few", (Async,), {"concurrency": concurrency})).check()
 

@@ -13,19 +13,17 @@ from support.deployed import on_a_cluster, stored_versions, version_of
 from support.statuses import NODE, report
 from typer.testing import CliRunner, Result
 
-from penstock.ops.cli import autoscale as autoscale_command
-from penstock.ops.cli.command_line import app
-from penstock.ops.deploy.errors import NotDeployed
-from penstock.ops.deploy.registry import DeploymentFiles, DesiredState, find_deployment
+from penstock.ops.deploy import DeploymentFiles, NotDeployed, find_deployment
+from penstock.ops.deploy.registry import DesiredState
 from penstock.ops.deploy.version import PodSettings
-from penstock.ops.monitoring.reports import REPORTS, Node, ShardReport, report_message
-from penstock.processors.apps.app_files import Contents
-from penstock.processors.errors import PenstockError
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.errors import BusUnreachable
-from penstock.transport.internal_topics import create_missing_categories
+from penstock.ops.kernel import REPORTS, Node, ShardReport
+from penstock.ops.kernel.telemetry.reports import report_message
+from penstock.ops.shell.command_line.main import app
+from penstock.ops.status.commands import autoscale as autoscale_command
+from penstock.processors import PenstockError
+from penstock.processors.apps import Contents
+from penstock.transport import BusUnreachable, CategorySpec, Outgoing, create_missing_categories
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Outgoing
 
 TOTALS = replace(NODE, name="totals")
 BACKLOG_AGE_MS = 600_000
@@ -82,7 +80,7 @@ def error_of(folder: Path, *arguments: str) -> str:
 
 
 def test_contradictory_limits_are_rejected(folder: Path) -> None:
-    """So is a catch-up time of zero."""
+    """A catch-up time of zero is rejected, too."""
     assert "--min 3 must not be greater than --max 2" in error_of(folder, "totals", "--min", "3", "--max", "2")
     assert "--catch-up 0s must be greater than zero" in error_of(folder, "totals", "--catch-up", "0s")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from threading import Event
 
-from penstock.processors.background import BackgroundThread
+from penstock.processors import BackgroundThread
 
 
 def test_closing_wakes_work_that_pauses() -> None:
@@ -26,7 +26,7 @@ def test_closing_wakes_work_that_pauses() -> None:
 
 
 def test_work_that_hangs_is_abandoned_after_the_limit() -> None:
-    """Such as a call to a service that does not answer."""
+    """A call to a service that does not answer is such work."""
     answer = Event()
     thread = BackgroundThread("test", answer.wait)
     thread.start()
@@ -39,7 +39,7 @@ def test_work_that_hangs_is_abandoned_after_the_limit() -> None:
 
 
 def test_an_owner_that_never_started_can_be_closed() -> None:
-    """Such as after an error in the start of another part."""
+    """The start of another part may have failed before."""
     thread = BackgroundThread("test", Event().wait)
     thread.close()
 

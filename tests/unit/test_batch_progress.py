@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.backfill.spark.progress import ProgressRate, Stage, StageProgress, stage_of
-from penstock.ops.cli.batch_progress import LINE_EVERY_S, ProgressLines
+from penstock.backfill.spark import StageProgress
+from penstock.backfill.spark.progress import ProgressRate, Stage, stage_of
+from penstock.ops.shell import LINE_EVERY_S
+from penstock.ops.shell.terminal.progress import ProgressLines
 
 
 def test_a_stage_is_named_by_its_position_in_its_job() -> None:
@@ -28,7 +30,7 @@ def test_the_remaining_time_follows_the_rate_of_the_stage() -> None:
 
 
 def test_without_a_terminal_progress_is_printed_periodically() -> None:
-    """At most once per interval."""
+    """It is printed at most once per interval."""
     printed: list[str] = []
     now_s = [0.0]
     lines = ProgressLines(printed.append, lambda: now_s[0])

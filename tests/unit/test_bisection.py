@@ -11,9 +11,9 @@ from support.maintenance import worker_backups
 from support.resets import EXACT, Reading
 from support.snapshots import Totals, checked, stopped_snapshot
 
-from penstock.ops.snapshots.bisecting import Cause, KeyNotRead, Search, find_cause
-from penstock.ops.snapshots.snapshot import Snapshot, SnapshotError
-from penstock.transport.messages import Bucket
+from penstock.ops.change.clones.bisecting import Cause, KeyNotRead, Search, find_cause
+from penstock.ops.change.snapshots.snapshot import Snapshot, SnapshotError
+from penstock.transport import Bucket
 
 
 class Sums(Totals):
@@ -56,7 +56,7 @@ def search(
 
 
 def test_a_condition_that_held_between_two_snapshots_is_found(machine: Machine, snapshots: list[Snapshot]) -> None:
-    """Although it holds in none of them."""
+    """The condition holds in no snapshot."""
     cause, report = search(machine, snapshots, lambda state: state > 50)
 
     assert cause is not None
@@ -67,7 +67,7 @@ def test_a_condition_that_held_between_two_snapshots_is_found(machine: Machine, 
 def test_only_the_events_before_the_first_snapshot_in_which_it_holds_are_replayed(
     machine: Machine, snapshots: list[Snapshot]
 ) -> None:
-    """The ones since the snapshot before."""
+    """The replay begins at the snapshot before that one."""
     cause, _ = search(machine, snapshots, lambda state: state > 3)
 
     assert cause is not None
@@ -78,7 +78,7 @@ def test_only_the_events_before_the_first_snapshot_in_which_it_holds_are_replaye
 def test_the_search_names_its_start_when_events_have_expired(
     machine: Machine, snapshots: list[Snapshot], start: int, found: int | None
 ) -> None:
-    """The first snapshot after which all events are retained."""
+    """It names the first snapshot after which all events are retained."""
     machine.bus.trim(Bucket(checked.name, checked.bucket_of("kitchen")), start)
     cause, report = search(machine, snapshots, lambda state: state > 50)
 
@@ -87,7 +87,7 @@ def test_the_search_names_its_start_when_events_have_expired(
 
 
 def test_a_condition_that_never_holds_is_searched_everywhere(machine: Machine, snapshots: list[Snapshot]) -> None:
-    """In the snapshots, after them, and between them."""
+    """It is searched in the snapshots, after them, and between them."""
     cause, report = search(machine, snapshots, lambda state: state > 1000)
 
     assert cause is None
@@ -102,6 +102,6 @@ def test_other_code_does_not_explain_the_state_of_a_snapshot(machine: Machine, s
 
 
 def test_a_misspelled_key_is_named_with_snapshots_too(machine: Machine, snapshots: list[Snapshot]) -> None:
-    """It is in none of them."""
+    """No snapshot contains the key."""
     with pytest.raises(KeyNotRead, match="No event of key kitchn was read"):
         find_cause(Search(Sums, "kitchn", bool, machine.bus, machine.place), snapshots)

@@ -16,14 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.backfill.outputs import output_blocks
-from penstock.backfill.outputs.output_blocks import OutputBlocks
-from penstock.backfill.steps import event_blocks
-from penstock.backfill.steps.event_blocks import By, EventBlocks, Split
-from penstock.backfill.steps.outputs import OutputRows
-from penstock.backfill.warehouse.columns import ELEMENT, MARKS
-from penstock.backfill.warehouse.layout import DAY_MS, day_of
-from penstock.state.files.local_files import LocalFileStore
+from penstock.backfill.outputs import OutputBlocks, output_blocks
+from penstock.backfill.steps import EventBlocks, OutputRows, PartOf, Split, event_blocks
+from penstock.backfill.warehouse import DAY_MS, ELEMENT, MARKS, day_of
+from penstock.state.files import LocalFileStore
 
 
 @pytest.fixture(autouse=True, params=[1, 300, 1_000_000], ids="packed by {} bytes".format, scope="module")
@@ -48,11 +44,11 @@ EVENTS = st.lists(
 )
 
 
-@given(EVENTS, st.sampled_from(By), st.integers(1, 3), st.integers(1, 60), st.randoms(use_true_random=False))
+@given(EVENTS, st.sampled_from(PartOf), st.integers(1, 3), st.integers(1, 60), st.randoms(use_true_random=False))
 def test_each_part_has_the_events_of_its_keys_or_buckets_in_bus_order(
-    events: list[tuple[int, int, str | None]], by: By, parts: int, range_offsets: int, dice: random.Random
+    events: list[tuple[int, int, str | None]], by: PartOf, parts: int, range_offsets: int, dice: random.Random
 ) -> None:
-    """However tasks read and pack them, including messages with several events, and offsets with gaps."""
+    """Tasks may read and pack them in any way. Messages may have several events, and offsets may have gaps."""
     schema = pa.schema([MARKS.field("_bucket"), MARKS.field("_offset"), ELEMENT, MARKS.field("_key")])
     offsets = [3 * number - 30 for number in range(len(events))]
     sent = [
@@ -86,7 +82,7 @@ def test_each_part_has_the_events_of_its_keys_or_buckets_in_bus_order(
         unpacked.append([tuple(row.values()) for batch in blocks.unpacked(iter(batches)) for row in batch.to_pylist()])
 
     def common(event: tuple[int, int, int, str | None]) -> object:
-        return event[0] if by is By.BUCKET else event[3] or ""
+        return event[0] if by is PartOf.BUCKET else event[3] or ""
 
     wholes = [{common(event) for event in part} for part in unpacked]
     assert sum(map(len, wholes)) == len(set(map(common, sent)))
@@ -139,7 +135,7 @@ OUTPUTS = st.lists(
 
 @given(OUTPUTS)
 def test_each_day_is_one_file_with_its_outputs_in_order(tasks: Sequence[Sequence[Click | Count]]) -> None:
-    """Of each category: first those of the first task."""
+    """Each category has its own file of the day, in which the outputs of the first task come first."""
     form, rows = OutputBlocks.of(Copy), OutputRows(Copy)
     numbered = [
         batch.set_column(2, batch.schema.field("task"), pa.array([task] * batch.num_rows, pa.int32()))

@@ -26,20 +26,23 @@ from support.machines import Machine, create_categories, write
 from support.maintenance import Killed, environment, kill_before, worker_backups
 
 import penstock as ps
-from penstock.backfill.errors import BackfillRefused
+from penstock.backfill import BackfillRefused
 from penstock.backfill.run.bootstrap_handoff import BootstrapHandoff, plan_handoff
-from penstock.ops.maintenance.reset import perform_reset, plan_reset
-from penstock.ops.maintenance.reset_plan import StatePolicy
-from penstock.ops.maintenance.reset_target import Edge
-from penstock.ops.worker.resume_checks import StateSuperseded
+from penstock.ops.change.maintenance.reset import perform_reset, plan_reset
+from penstock.ops.change.maintenance.reset_plan import StatePolicy
+from penstock.ops.change.maintenance.reset_target import Edge
+from penstock.ops.kernel.shards.resume_checks import StateSuperseded
 from penstock.state.backups.errors import BackupFenced
-from penstock.transport.errors import GroupInUse
-from penstock.transport.tables.maintenance_log import MaintenanceOperation, Resize, StateLineage, newest_maintenance
-from penstock.transport.tables.maintenance_protocol import (
+from penstock.transport import GroupInUse
+from penstock.transport.tables import (
+    MaintenanceOperation,
     MaintenanceRefused,
     MaintenanceStep,
+    Resize,
+    StateLineage,
+    newest_maintenance,
+    watermarks_on,
 )
-from penstock.transport.tables.upstream_watermarks import watermarks_on
 
 
 @pytest.mark.parametrize("processor", KINDS)

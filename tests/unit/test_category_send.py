@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from io import BufferedIOBase, BytesIO
 from threading import Thread
 
@@ -13,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.ops.cli.category_send import LineSender, LinesRefused, line_batches
-from penstock.transport.category_spec import CategorySpec
+from penstock.ops.categories.commands.category_send import LineSender, LinesRefused, line_batches
+from penstock.transport import CategorySpec
 from penstock.transport.memory import MemoryBus
 
 
@@ -75,7 +76,7 @@ def test_lines_are_written_before_the_stream_ends(bus: MemoryBus, wait_until: Ca
 
 @given(text=st.text("ab\n\r", max_size=60), cuts=st.lists(st.integers(0, 60), max_size=8))
 def test_batches_have_all_lines_with_their_numbers(text: str, cuts: list[int]) -> None:
-    """Wherever the stream is cut, as long as no chunk is empty."""
+    """The stream may be cut at any place, as long as no chunk is empty."""
     content, places = text.encode(), sorted({*cuts, 0, len(text)})
     chunks = [content[begin:end] for begin, end in itertools.pairwise(places) if content[begin:end]]
     batches = list(line_batches(Chunks(chunks)))
@@ -90,7 +91,7 @@ def test_batches_have_all_lines_with_their_numbers(text: str, cuts: list[int]) -
 
 
 def test_an_error_names_its_line_and_where_to_continue(bus: MemoryBus) -> None:
-    """All lines before its batch are written, and none after."""
+    """All lines before its batch are written, and no later lines."""
     chunks = [line("a") + line("b"), line("c") + b'{"shop": 7}\n' + line("d"), line("e")]
     with pytest.raises(LinesRefused, match=r"Line 4 is not a Sale: .* Written: 2 records, before line 3.*tail -n \+3"):
         sender(bus).send(Chunks(chunks))
@@ -99,11 +100,28 @@ def test_an_error_names_its_line_and_where_to_continue(bus: MemoryBus) -> None:
 
 
 def test_an_error_in_the_first_lines_writes_nothing(bus: MemoryBus) -> None:
-    """And the message says so."""
+    """The error says that nothing was written."""
     with pytest.raises(LinesRefused, match=r"Line 2 is not a Sale: .* Nothing was written\."):
         sender(bus).send(BytesIO(line("a") + b"{}\n"))
 
     assert count(bus) == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"shop": "a", "at": 99999999999999999999}', "Line 2 is not a Sale: `at` is 99999999999999999999, which is"),
+        (b'{"shop": "", "at": 1}', "Line 2: Category firsts: its key function raised IndexError"),
+    ],
+)
+def test_a_line_without_a_message_is_named(bus: MemoryBus, content: bytes, message: str) -> None:
+    """JSON that decodes may have a number that no message carries, or no key."""
+    firsts = replace(sales, name="firsts", key=lambda sale: sale.shop[0])
+    bus.catalog.create(CategorySpec.of(firsts))
+    with pytest.raises(LinesRefused, match=rf"{message}.*Nothing was written\."):
+        LineSender(firsts, bus, tombstones=False).send(BytesIO(line("a") + content + b"\n"))
+
+    assert bus.catalog.describe("firsts").ends[0] == 0
 
 
 def test_a_check_writes_nothing(bus: MemoryBus) -> None:
@@ -115,8 +133,8 @@ def test_a_check_writes_nothing(bus: MemoryBus) -> None:
 
 
 def test_a_line_that_no_message_can_contain_is_refused(bus: MemoryBus, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without reading all of it into memory."""
-    monkeypatch.setattr("penstock.ops.cli.category_send.LINE_LIMIT_BYTES", 4 << 20)
+    """The command does not read all of it into memory."""
+    monkeypatch.setattr("penstock.ops.categories.commands.category_send.LINE_LIMIT_BYTES", 4 << 20)
     source = Chunks([b"x" * (1 << 20)] * 100)
     with pytest.raises(LinesRefused, match=r"Line 1 has more than 4 MiB.* Nothing was written"):
         sender(bus).send(source)
@@ -125,7 +143,7 @@ def test_a_line_that_no_message_can_contain_is_refused(bus: MemoryBus, monkeypat
 
 
 def test_tombstones_are_keys(bus: MemoryBus) -> None:
-    """One in each line; an empty line is no key."""
+    """Each line contains one key, and an empty line is refused."""
     sent = sender(bus, tombstones=True)
     sent.send(BytesIO(b"a\r\nb"))
 
@@ -143,3 +161,16 @@ def test_times_in_seconds_are_warned_of(
 
     assert ("Warning:" in capsys.readouterr().err) is warns
     assert count(bus) == 1
+
+
+@given(st.lists(st.sampled_from([b"\n", b"  \n", b"\r\n", line("a"), line("b")]), max_size=12))
+def test_blank_lines_contain_no_record(lines: list[bytes]) -> None:
+    """`JsonLines()` skips them, too. The number of a wrong line counts them."""
+    bus = MemoryBus()
+    bus.catalog.create(CategorySpec.of(sales))
+    sender = LineSender(sales, bus, tombstones=False)
+    sender.send(Chunks([b"".join(lines)] if lines else []))
+
+    assert sender.written == sum(b"shop" in each for each in lines)
+    with pytest.raises(LinesRefused, match=f"Line {len(lines) + 1} is not"):
+        sender.check(Chunks([*lines, b"x\n"]) if not lines else Chunks([b"".join([*lines, b"x\n"])]))

@@ -8,18 +8,15 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.backfill.errors import BackfillRefused
+from penstock.backfill import BackfillRefused
 from penstock.backfill.run.plans import order_of
-from penstock.ops.testing import Driver
-from penstock.ops.worker.preflight import prepare
-from penstock.processors.errors import DeclarationError
+from penstock.ops.kernel import Driver, prepare
+from penstock.processors import DeclarationError
 from penstock.processors.lookups import LookupRefused, TableSize
+from penstock.transport import CategorySpec, MissingCategory, Outgoing
 from penstock.transport.category_rows import CHECK_EVERY_S, CategoryRows
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.codecs.by_category import Codecs, encoded_messages
-from penstock.transport.errors import MissingCategory
+from penstock.transport.codecs import Codecs, encoded_messages
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Outgoing
 
 
 class Rate(ps.Record, frozen=True):
@@ -87,7 +84,7 @@ def test_events_of_all_buckets_are_joined_with_the_last_row_of_any_bucket() -> N
 
 
 def test_the_rows_of_a_test_replace_the_category() -> None:
-    """As for any lookup source."""
+    """Every lookup source can be replaced like this."""
     driver = Driver(Convert, sources={Convert: ps.lookups.MemoryTable({"USD": Rate("USD", 0, 3.0)})})
     driver.send(payments, paid(0, ["USD"]))
 
@@ -117,7 +114,7 @@ class World:
 
 
 def test_a_row_that_moved_to_another_bucket_is_the_later_one() -> None:
-    """Also if its older bucket is read last, and if a tombstone deleted it in its later bucket."""
+    """Its older bucket may be read last, and a tombstone may have deleted it in its later bucket."""
     world, keys = World(), [f"c{number}" for number in range(60)]
     world.write(*(Rate(key, 0, 1.0) for key in keys))
     assert world.euros(*keys) == dict.fromkeys(keys, 1.0)
@@ -130,7 +127,7 @@ def test_a_row_that_moved_to_another_bucket_is_the_later_one() -> None:
 
 
 def test_the_rows_of_a_recreated_category_replace_the_earlier_ones() -> None:
-    """Rows that the new category lacks are gone."""
+    """Rows that the new category lacks are removed."""
     world = World()
     world.write(Rate("USD", 0, 1.0), Rate("CHF", 0, 2.0))
     assert world.euros("USD", "CHF") == {"USD": 1.0, "CHF": 2.0}
@@ -181,7 +178,7 @@ def test_only_a_category_is_a_table(argument: Any) -> None:
 
 
 def test_a_process_without_a_bus_cannot_open_the_table() -> None:
-    """The message names who can."""
+    """The error says that the process is not connected to the bus."""
     with pytest.raises(LookupRefused, match="this process is not connected to it"):
         ps.lookups.CategoryTable(rates).open()
 
@@ -192,7 +189,7 @@ def row_size(currency: str, euros: float) -> int:
 
 
 def test_a_table_beyond_its_limit_is_refused_with_its_rows_and_bytes() -> None:
-    """At the first read and at a later one; replaced and deleted rows do not count."""
+    """The first read and later ones check the limit. Replaced and deleted rows do not count."""
     size = row_size("c000", 1.0)
     world = World()
     world.table = CategoryRows(rates, world.bus, lambda: world.now_s, max_bytes=10 * size)

@@ -6,14 +6,14 @@ from pathlib import Path
 
 from support.statuses import NODE, cluster_status, processor_status
 
-from penstock.ops.cli.category_users import running_users, users_in
-from penstock.ops.monitoring.deployed import DeployedProcessor
-from penstock.ops.monitoring.reports import Node
+from penstock.ops.categories.commands.category_users import running_users, users_in
+from penstock.ops.deploy import DeployedProcessor
+from penstock.ops.kernel import Node
 from penstock.transport.memory import MemoryBus
 
 
 def test_running_and_deployed_processors_are_named() -> None:
-    """Stopped ones are not, and a category that nothing uses needs no warning."""
+    """Stopped processors are not named, and a category without users needs no warning."""
     reader = Node("reader", "stateless", ("scored",), (), "reader.dead_letters", 1.0)
     crashed = Node("crashed", "stateless", ("scored",), (), "crashed.dead_letters", 1.0)
     stopped = Node("stopped", "stateless", ("scored",), (), "stopped.dead_letters", 1.0)

@@ -9,11 +9,10 @@ import pytest
 from support.machines import Machine, create_categories, read, write
 
 import penstock as ps
-from penstock.processors.shard.checkpoints import steps_of
-from penstock.state.files.local_files import LocalFileStore
-from penstock.transport.changelog import DELETIONS
+from penstock.processors.shard import steps_of
+from penstock.state.files import LocalFileStore
+from penstock.transport import DELETIONS, Bucket
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket
 
 
 class Visit(ps.Record, frozen=True):
@@ -147,7 +146,7 @@ def test_a_state_that_predates_its_changelog_is_written_to_it(machine: Machine) 
 
 
 def test_deletions_are_kept_for_long(machine: Machine) -> None:
-    """Longer than Kafka's day."""
+    """They are kept for more than a week, while Kafka's default is one day."""
     machine.run(Stays)
 
     assert machine.bus.describe(LOG.category).spec.delete_retention == DELETIONS > timedelta(days=7)

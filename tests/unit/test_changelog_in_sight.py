@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import pytest
 from support.disks import Disk, copy_of, restart
 from support.subjects import EXACT, Subject, events
 
 import penstock as ps
-from penstock.ops.testing import Driver
-from penstock.ops.worker import shard_opener
-from penstock.state.protocols import MemoryStateFolder
+from penstock.ops.kernel import Driver
+from penstock.ops.kernel.shards import shard_opener
+from penstock.state import MemoryStateFolder
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import End, Polled, Position, RawBatch
 
 EVENTS = events(60)
 
@@ -23,23 +19,16 @@ class Late:
     """A bus on which the first readers of a changelog see its end before the last messages, as during an open transaction."""
 
     def __init__(self, bus: MemoryBus, changelog: str, readers: int) -> None:
-        self._scanner, self._changelog, self.readers = bus.scanner, changelog, readers
+        self._stable_ends, self._changelog, self.readers = bus.stable_ends, changelog, readers
 
-    def __call__(self, positions: Sequence[Position]) -> Any:
-        scanner = self._scanner(positions)
-        bucket = positions[0].bucket
-        if not self.readers or bucket.category != self._changelog:
-            return scanner
+    def __call__(self, name: str) -> dict[int, int]:
+        ends = self._stable_ends(name)
+        if not self.readers or name != self._changelog:
+            return ends
         self.readers -= 1
-        poll = scanner.poll
-
-        def early(timeout_s: float) -> Polled:
-            batches = [RawBatch(bucket, batch.messages[:-3]) for batch in poll(timeout_s).batches]
-            shown = [batch for batch in batches if batch.messages]
-            return Polled(shown, [End(bucket, shown[-1].next_offset if shown else 0)])
-
-        scanner.poll = early  # type: ignore[method-assign]  # this reader finds an early end
-        return scanner
+        return {
+            number: max(end - 4, 0) for number, end in ends.items()
+        }  # three messages and the end of their transaction
 
 
 def lost(readers: int) -> tuple[Driver, type[ps.Processor], Late]:
@@ -50,7 +39,7 @@ def lost(readers: int) -> tuple[Driver, type[ps.Processor], Late]:
         some = EVENTS[number:40:2]
         driver.send(category, [category.record(event.key, event.at, event.number) for event in some])
     late = Late(driver.bus, f"{processor.name}.changelog", readers)
-    driver.bus.scanner = late  # type: ignore[method-assign]  # until it is read as often
+    driver.bus.stable_ends = late  # type: ignore[method-assign]  # until it is read as often
     return driver, processor, late
 
 

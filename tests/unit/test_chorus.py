@@ -12,9 +12,9 @@ from chorus_source import SPIKE, STEP_S, Talk, airport_rows, airports
 from msgspec.structs import asdict
 
 import penstock as ps
-from penstock.processors.apps.apps import AppName
+from penstock.processors.apps import AppName
 from penstock.testing import Crash, Driver, Step
-from penstock.transport.watermark_writer import WatermarkWriter
+from penstock.transport import WatermarkWriter
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "chorus"
 START_MS, WINDOW_MS = 1_700_000_000_000, 5_000
@@ -22,7 +22,7 @@ STEPS, SPIKE_STEP = 600, 400
 
 
 def test_the_spike_is_found_and_each_count_is_that_of_a_recount() -> None:
-    """Although the Counter and the Detector crash before they commit."""
+    """The Counter and the Detector crash before they commit."""
     [topics] = AppName.parse(str(EXAMPLE / "topics.sql")).load().processors
     [filtered] = AppName.parse(str(EXAMPLE / "filter.sql")).load().processors
     [posts] = filtered.inputs()

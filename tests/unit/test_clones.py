@@ -33,38 +33,30 @@ from support.resets import EXACT, Reading, Total, generate_readings, readings, r
 from support.snapshots import CASES, Timed, Totals, checked, stopped_snapshot
 
 import penstock as ps
-from penstock.ops.maintenance.migration import perform_migration
-from penstock.ops.maintenance.migration_plan import plan_migration
-from penstock.ops.maintenance.processor_positions import LocalStates
-from penstock.ops.maintenance.reset_plan import StatePolicy
-from penstock.ops.maintenance.reset_target import Edge
-from penstock.ops.maintenance.state_conversion import StateFunction
-from penstock.ops.snapshots.clone_removal import plan_removal, remove_clone
-from penstock.ops.snapshots.cloning import CloneRefused
-from penstock.ops.snapshots.comparing import EventTimes, compare_clone
-from penstock.ops.snapshots.restoring import perform_restore, plan_restore
-from penstock.ops.snapshots.snapshot import Snapshot, SnapshotError, new_id
-from penstock.ops.worker.offset_limits import RunLimits
-from penstock.ops.worker.preflight import MissingClone
-from penstock.ops.worker.resume_checks import MaintenanceUnfinished, StateSuperseded
-from penstock.processors.apps.app_modules import names_app
-from penstock.processors.apps.apps import App, AppName
-from penstock.processors.errors import PenstockError
-from penstock.processors.time.shard_time import saved_watermarks
-from penstock.state.backups.fetch import no_progress
-from penstock.state.backups.manifest import BackupId
-from penstock.state.backups.restore import opened_backup
-from penstock.state.backups.shard import ShardBackups
-from penstock.state.files.local_files import LocalFileStore
-from penstock.state.local.folder import current
-from penstock.state.local.rocksdb import opened_read_only
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.changelog import changelog_position
+from penstock.ops.change import ComparedTimes, compare_clone
+from penstock.ops.change.clones.clone_removal import plan_removal, remove_clone
+from penstock.ops.change.clones.cloning import CloneRefused
+from penstock.ops.change.maintenance.migration import perform_migration
+from penstock.ops.change.maintenance.migration_plan import plan_migration
+from penstock.ops.change.maintenance.processor_positions import LocalStates
+from penstock.ops.change.maintenance.reset_plan import StatePolicy
+from penstock.ops.change.maintenance.reset_target import Edge
+from penstock.ops.change.maintenance.state_conversion import StateFunction
+from penstock.ops.change.snapshots.restoring import perform_restore, plan_restore
+from penstock.ops.change.snapshots.snapshot import Snapshot, SnapshotError, new_id
+from penstock.ops.kernel import RunLimits
+from penstock.ops.kernel.shards.preflight import MissingClone
+from penstock.ops.kernel.shards.resume_checks import MaintenanceUnfinished, StateSuperseded
+from penstock.processors import PenstockError
+from penstock.processors.apps import App, AppName, names_app
+from penstock.processors.time import saved_watermarks
+from penstock.state.backups import BackupId, ShardBackups, no_progress, opened_backup
+from penstock.state.files import LocalFileStore
+from penstock.state.local import current, opened_read_only
+from penstock.transport import Bucket, CategorySpec, changelog_position
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket
-from penstock.transport.tables.maintenance_log import newest_maintenance
-from penstock.transport.tables.maintenance_protocol import MaintenanceGap, MaintenanceStep
-from penstock.transport.tables.registrations import registrations_on
+from penstock.transport.tables import MaintenanceStep, newest_maintenance, registrations_on
+from penstock.transport.tables.maintenance_protocol import MaintenanceGap
 
 
 @pytest.fixture
@@ -110,7 +102,7 @@ def test_a_clone_that_is_killed_before_a_step_is_finished_by_its_repetition(
 @settings(max_examples=5, deadline=None)
 @given(st.data())
 def test_each_reading_counts_once_whatever_the_order_of_runs_kills_and_restores(data: st.DataObject) -> None:
-    """In the clone, whose command was killed at any gap, and in the original, which may go back to the same snapshot meanwhile."""
+    """The command of the clone was killed at any gap, and the original app may go back to the same snapshot meanwhile."""
     with TemporaryDirectory() as folder:
         machine = Machine(Path(folder) / "machine", MemoryBus(), LocalFileStore(Path(folder) / "place"))
         _Interleaved(data, machine).check()
@@ -235,7 +227,7 @@ def test_a_clone_is_restored_to_a_snapshot_of_its_own(machine: Machine) -> None:
 
 
 def test_clones_are_refused_with_the_reason(machine: Machine) -> None:
-    """A second one of the same name, one over categories of others, one of a changed app, and one that would run a program twice."""
+    """The name is taken, the categories belong to others, the app has changed, or a program would run twice."""
     app = app_of(Totals, EXACT, EXACT)
     snapshot = history(machine, app)
     make(machine, clone_of(app), snapshot)
@@ -263,7 +255,7 @@ def test_clones_are_refused_with_the_reason(machine: Machine) -> None:
 
 def test_a_clone_writes_no_rows_to_sinks(machine: Machine) -> None:
     """The original has written them already, or will; an exactly-once sink is refused, because it contains the positions."""
-    rows = ps.sinks.MemoryTable(Reading)
+    rows = ps.sinks.MemorySink(Reading)
     store = type("Store", (ps.Stateless,), {"reads": checked, "writes": rows, "process": lambda _, event: [event]})
     app = App("shop", (*app_of(Totals, EXACT, EXACT).processors[:2], store))
     clone = clone_of(app)
@@ -280,7 +272,7 @@ def test_a_clone_writes_no_rows_to_sinks(machine: Machine) -> None:
 
 
 def test_a_worker_of_a_clone_that_was_never_made_does_not_start(machine: Machine) -> None:
-    """It would read everything from the first event, into categories that nobody has asked for."""
+    """It would read everything from the first event, into categories that no user wants."""
     app = app_of(Totals, EXACT, EXACT)
     history(machine, app)
     clone = clone_of(app, "misspelt")
@@ -293,7 +285,7 @@ def test_a_worker_of_a_clone_that_was_never_made_does_not_start(machine: Machine
 
 @pytest.mark.parametrize("is_finished", [True, False])
 def test_nothing_of_a_removed_clone_remains(machine: Machine, *, is_finished: bool) -> None:
-    """Neither of a clone that has run, nor of one whose command was killed; and the original app continues."""
+    """The clone has run, or its command was killed. The original app continues."""
     app = app_of(Timed, EXACT, EXACT)
     snapshot, clone, folder = history(machine, app), clone_of(app), machine.folder
     if is_finished:
@@ -341,7 +333,7 @@ def test_a_lost_state_of_a_cut_is_not_rebuilt_from_categories_that_lack_its_even
 
 
 def test_a_lost_state_of_a_clone_is_rebuilt_from_its_changelog(machine: Machine) -> None:
-    """The changelog of the clone contains the state as of the cut, without a backup."""
+    """The changelog of the clone contains the state at the cut, without a backup."""
     app = app_of(Timed, EXACT, EXACT)
     snapshot, clone = history(machine, app), clone_of(app)
     make(machine, clone, snapshot)
@@ -383,15 +375,15 @@ class Doubled(Totals):
 
 @pytest.mark.parametrize("base", [Totals, Doubled])
 def test_the_outputs_of_a_clone_are_compared_with_those_of_the_original(machine: Machine, base: type[Totals]) -> None:
-    """Since the snapshot, also while the clone is behind; every output of a changed processor differs, and no other one."""
+    """The comparison begins at the snapshot, even if the clone is behind. All outputs of a changed processor differ, and no others."""
     app = app_of(Totals, EXACT, EXACT)
     snapshot, clone = history(machine, app), clone_of(app_of(base, EXACT, EXACT))
     make(machine, clone, snapshot)
     run(machine, clone.processors)
     write(machine.bus, readings, generate_readings(100, 120))
     run(machine, app.processors)
-    found = {one.category: one for one in compare_clone(clone, machine.bus, EventTimes(), "staging")}
-    early = compare_clone(clone, machine.bus, EventTimes(60_000, 80_000), "staging")
+    found = {one.category: one for one in compare_clone(clone, machine.bus, ComparedTimes(), "staging")}
+    early = compare_clone(clone, machine.bus, ComparedTimes(60_000, 80_000), "staging")
 
     # A bucket of the clone has reached reading 97, so its outputs from there on may be incomplete.
     counts = {name: (one.equal, one.only_left, one.only_right, one.different) for name, one in found.items()}
@@ -404,7 +396,7 @@ def test_the_outputs_of_a_clone_are_compared_with_those_of_the_original(machine:
 
 @pytest.mark.parametrize("bucket", [0, 1])
 def test_a_clone_that_is_behind_in_one_bucket_is_compared_up_to_there(machine: Machine, bucket: int) -> None:
-    """Its newest output comes from another bucket, and is no sign that all earlier ones are written."""
+    """Its newest output comes from another bucket, and does not show that all earlier outputs are written."""
     app = app_of(Totals, EXACT, EXACT)
     snapshot, clone = history(machine, app), clone_of(app)
     make(machine, clone, snapshot)
@@ -413,7 +405,7 @@ def test_a_clone_that_is_behind_in_one_bucket_is_compared_up_to_there(machine: M
     run(machine, app.processors)
     machine.run(clone.processors[0], worker_backups(machine), limits=behind)
     [found] = [
-        each for each in compare_clone(clone, machine.bus, EventTimes(), "staging") if each.category == "checked"
+        each for each in compare_clone(clone, machine.bus, ComparedTimes(), "staging") if each.category == "checked"
     ]
 
     assert found.agrees
@@ -427,7 +419,7 @@ def test_a_clone_that_has_not_run_yet_is_not_compared(machine: Machine) -> None:
     make(machine, clone, snapshot)
     write(machine.bus, readings, generate_readings(0, 20))
     run(machine, app.processors)
-    found = compare_clone(clone, machine.bus, EventTimes(), "staging")
+    found = compare_clone(clone, machine.bus, ComparedTimes(), "staging")
 
     assert all(one.agrees for one in found)
     assert {one.note for one in found if one.category == "checked"} == {"checked: staging.check has not run yet."}
@@ -443,7 +435,7 @@ def test_a_clone_is_not_compared_with_an_app_that_has_gone_back(machine: Machine
     run(machine, app.processors)
 
     with pytest.raises(CloneRefused, match=r"check has had a restore of snapshot .* since snapshot"):
-        compare_clone(clone, machine.bus, EventTimes(), "staging")
+        compare_clone(clone, machine.bus, ComparedTimes(), "staging")
 
 
 @pytest.mark.parametrize("of_clone", [False, True])
@@ -457,14 +449,14 @@ def test_an_operation_that_keeps_positions_neither_allows_nor_forbids_a_comparis
     run(machine, clone.processors)
     changed = (clone if of_clone else app).processors[1]
     migrate_to_itself(machine, changed)
-    found = {one.category: one for one in compare_clone(clone, machine.bus, EventTimes(), "staging")}
+    found = {one.category: one for one in compare_clone(clone, machine.bus, ComparedTimes(), "staging")}
     reset(machine, changed, Edge.EARLIEST, StatePolicy.EMPTY)
     run(machine, [changed])
     migrate_to_itself(machine, changed)
 
     assert found["totals"].agrees
     with pytest.raises(CloneRefused, match=rf"{changed.name} has had a reset to earliest since"):
-        compare_clone(clone, machine.bus, EventTimes(), "staging")
+        compare_clone(clone, machine.bus, ComparedTimes(), "staging")
 
 
 def migrate_to_itself(machine: Machine, processor: type[ps.Processor]) -> None:
@@ -480,7 +472,7 @@ def test_an_app_whose_output_has_more_buckets_now_is_compared(machine: Machine) 
     make(machine, clone, snapshot)
     run(machine, clone.processors)
     machine.bus.resize("totals", 3)
-    found = {one.category: one for one in compare_clone(clone, machine.bus, EventTimes(), "staging")}
+    found = {one.category: one for one in compare_clone(clone, machine.bus, ComparedTimes(), "staging")}
 
     assert found["totals"].agrees
 

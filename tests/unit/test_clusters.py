@@ -4,35 +4,42 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
+from support.outages import Switch
 from typer.testing import CliRunner
 
 import penstock as ps
-from penstock.ops.cli.command_line import app as penstock_app
-from penstock.ops.clock import SteeredClock
-from penstock.ops.testing import YEAR_2100_MS, InlineExecutor
-from penstock.ops.worker.preflight import prepare
-from penstock.ops.worker.worker import Worker, WorkerConfig
-from penstock.processors.apps.apps import App
-from penstock.processors.declare.dead_letters import dead_letters_of
-from penstock.processors.errors import DeclarationError, PenstockError
+from penstock.ops.kernel import LoopMonitor, Worker, prepare
+from penstock.ops.kernel.loop import WorkerConfig
+from penstock.ops.kernel.shards.topic_watch import CHECK_EVERY_S
+from penstock.ops.kernel.testing import YEAR_2100_MS, InlineExecutor
+from penstock.ops.shell import SteeredClock
+from penstock.ops.shell.command_line.main import app as penstock_app
+from penstock.processors import DeclarationError, PenstockError
+from penstock.processors.apps import App
+from penstock.processors.declare import dead_letters_of
 from penstock.processors.operators import merge_of
-from penstock.state.protocols import MemoryStateFolder
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.clusters import Clusters, placement_of
-from penstock.transport.codecs.by_category import Codecs, decode_outputs, encoded_messages
-from penstock.transport.errors import BusError, BusUnreachable, DeliveryFailed, MissingCategory, TopicRecreated
+from penstock.state import MemoryStateFolder
+from penstock.transport import (
+    Bucket,
+    BusError,
+    BusUnreachable,
+    CategorySpec,
+    Clusters,
+    DeliveryFailed,
+    MissingCategory,
+    Outgoing,
+    Position,
+    TopicRecreated,
+    placement_of,
+)
+from penstock.transport.codecs import Codecs, decode_outputs, encoded_messages
 from penstock.transport.memory import MemoryBus
-from penstock.transport.memory.network import REQUEST_LIMIT_S, Network
-from penstock.transport.messages import Bucket, Outgoing, Position
-from penstock.transport.tables.schemas import SCHEMAS
-
-T = TypeVar("T")
+from penstock.transport.tables import SCHEMAS
 
 
 class Reading(ps.Record, frozen=True):
@@ -73,24 +80,6 @@ class AtMostOnce(Totals):
     """The same with outputs at most once."""
 
     output_semantics = ps.Semantics.AT_MOST_ONCE
-
-
-class Switch(Network):
-    """A network that can be cut. A cut network buffers messages."""
-
-    def __init__(self) -> None:
-        self.is_cut = False
-
-    def request(self, what: str, effect: Callable[[], T], limit_s: float = REQUEST_LIMIT_S) -> T:
-        if self.is_cut:
-            raise BusUnreachable(f"No broker answered ({what}). Correct [kafka-settings].")
-        return super().request(what, effect, limit_s)
-
-    def is_up(self) -> bool:
-        return not self.is_cut
-
-    def buffers(self) -> bool:
-        return self.is_cut
 
 
 class Site:
@@ -193,7 +182,7 @@ def test_a_position_is_not_saved_before_the_outputs_on_the_other_cluster(site: S
 
 
 def test_outputs_at_most_once_are_sent_after_the_position(site: Site) -> None:
-    """An outage of the other cluster loses them, and repeats none."""
+    """An outage of the other cluster may lose them, but does not repeat them."""
     worker = site.worker(AtMostOnce)
     site.send(Reading("kitchen", 1, 1))
     site.work(worker)
@@ -371,3 +360,22 @@ def test_rights_are_granted_on_the_cluster_of_the_category(folder: Path) -> None
     assert by_cluster[None] == {"readings", "latest.dead_letters", "penstock.", "latest", "penstock-"}
     assert all("127.0.0.1:2" in line for line in printed if "--topic latest " in f"{line} ")
     assert all("main:9092" in line for line in printed if "--topic readings" in line)
+
+
+def test_a_worker_says_which_cluster_does_not_answer(site: Site) -> None:
+    """Its reports name the other cluster; only its health can name the home cluster, which transports the reports."""
+    worker, monitor = site.worker(), LoopMonitor()
+    site.send(Reading("a", YEAR_2100_MS, 1))
+    site.work(worker)
+
+    def named(*, home: bool, billing: bool) -> tuple[str | None, str]:
+        site.home_switch.is_cut, site.billing_switch.is_cut = home, billing
+        site.read_some(worker, CHECK_EVERY_S)
+        monitor.record_turn(worker)
+        return worker.wait and worker.wait.name, monitor.health().waits_for
+
+    assert named(home=False, billing=False) == (None, "")
+    assert named(home=False, billing=True) == ("the Kafka cluster billing",) * 2
+    assert named(home=False, billing=False) == (None, "")
+    assert named(home=True, billing=False) == (None, "Kafka")
+    assert named(home=False, billing=False) == (None, "")

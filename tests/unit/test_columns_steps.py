@@ -17,23 +17,39 @@ from hypothesis import strategies as st
 from support.step_counts import counters
 
 import penstock as ps
-from penstock.backfill.archive.archived_rows import archive_schema
-from penstock.backfill.sources.files import Files, PlannedFiles, task_numbers
-from penstock.backfill.spark.batches import Transform
+from penstock.backfill.archive import archive_schema
+from penstock.backfill.sources import PlannedFiles
+from penstock.backfill.sources.files import Files, task_numbers
+from penstock.backfill.spark import ShippedApp, Transform
 from penstock.backfill.spark.failures import WorkerFailure
-from penstock.backfill.spark.shipped_app import ShippedApp
-from penstock.backfill.steps.aggregation import file_partials_step, merge_step
+from penstock.backfill.steps import BatchStep, file_mapper_step, file_partials_step, merge_step
 from penstock.backfill.steps.grouped_partials import partials_of
-from penstock.backfill.steps.stateless_mapper import file_mapper_step
-from penstock.backfill.steps.step import Step
-from penstock.backfill.warehouse.columns import Columns
-from penstock.backfill.warehouse.layout import DAY_MS, Days, StoredFile, day_of
-from penstock.backfill.warehouse.listing import Listing
-from penstock.backfill.warehouse.schema_evolution import content_of
-from penstock.backfill.warehouse.warehouse import open_warehouse
-from penstock.processors.apps.apps import AppName
-from penstock.processors.errors import DeclarationError
-from penstock.processors.monoids import Count, First, KLargest, MapOf, Max, Mean, Min, Monoid, Sum, TopKeys, TupleOf
+from penstock.backfill.warehouse import (
+    DAY_MS,
+    ArchivedFile,
+    Days,
+    Listing,
+    RecordColumns,
+    content_of,
+    day_of,
+    open_warehouse,
+)
+from penstock.processors import DeclarationError
+from penstock.processors.apps import AppName
+from penstock.processors.monoids import (
+    Count,
+    FirstArrived,
+    KLargest,
+    Latest,
+    MapOf,
+    Max,
+    Mean,
+    Min,
+    Monoid,
+    Sum,
+    TopKeys,
+    TupleOf,
+)
 
 FIRST_DAY_MS = 15_700 * DAY_MS
 DAYS = Days.of(day_of(FIRST_DAY_MS), day_of(FIRST_DAY_MS + DAY_MS))
@@ -209,7 +225,7 @@ def files(tmp_path: Path) -> Files:
     """Sales of three days, in files of both buckets; the older ones without the field that came later."""
     dice = random.Random(1)
     warehouse = open_warehouse(tmp_path)
-    columns = Columns(Sale)
+    columns = RecordColumns(Sale)
     for day, bucket, segment in [(d, b, s) for d in range(3) for b in range(2) for s in range(2)]:
         events = [
             Sale(
@@ -233,13 +249,13 @@ def files(tmp_path: Path) -> Files:
         arrays = [*columns.arrays(events), *(pa.array(mark) for mark in marks)]
         table = pa.table(dict(zip(names.names, arrays, strict=True))).cast(names)
         kept = table if day else table.drop_columns(["pieces"])
-        warehouse.write(StoredFile("sales", day_of(times[0]), bucket, segment * 300), content_of(kept))
+        warehouse.write(ArchivedFile("sales", day_of(times[0]), bucket, segment * 300), content_of(kept))
     return Files(warehouse, archive_schema(columns), by_event_time=True)
 
 
-def step_of(processor: type[ps.Processor]) -> Step:
+def step_of(processor: type[ps.Processor]) -> BatchStep:
     """Return a processor's step over the sales of this file."""
-    return Step(ShippedApp(AppName(Path(__file__))), processor.__name__, "sales", counters())
+    return BatchStep(ShippedApp(AppName(Path(__file__))), processor.__name__, "sales", counters())
 
 
 def tasks_of(planned: PlannedFiles) -> list[pa.RecordBatch]:
@@ -272,7 +288,7 @@ def merged(processor: type[ps.Processor], files: Files) -> list[dict[str, Any]]:
 
 
 def test_a_stateless_processor_has_the_same_outputs_in_columns(files: Files) -> None:
-    """Including keys, days, defaults and counters."""
+    """Keys, days, defaults and counters are equal, too."""
     one_by_one, at_once = mapped(OneByOne, files), mapped(AtOnce, files)
 
     assert at_once == one_by_one == mapped(Partly, files)
@@ -286,7 +302,7 @@ def test_a_stateless_processor_has_the_same_outputs_in_columns(files: Files) -> 
 def test_an_aggregator_has_the_same_results_in_columns(
     files: Files, one_by_one: type[ps.Processor], at_once: type[ps.Processor]
 ) -> None:
-    """For events in one window or in several, and for numeric keys."""
+    """Events are in one window or in several, and keys may be numeric."""
     expected, found = merged(one_by_one, files), merged(at_once, files)
 
     assert len(expected) > 8
@@ -308,7 +324,7 @@ def plain(row: dict[str, Any]) -> tuple[Any, ...]:
     ],
 )
 def test_columns_that_differ_from_process_fail(files: Files, processor: type[ps.Processor], message: str) -> None:
-    """Before any output is published."""
+    """They fail before any output is published."""
     with pytest.raises(WorkerFailure, match=message):
         mapped(processor, files)
 
@@ -320,7 +336,7 @@ def test_observations_that_differ_fail(files: Files) -> None:
 
 
 def test_unsupported_column_declarations_are_refused() -> None:
-    """Unknown fields, functions as keys, several outputs."""
+    """Unknown fields, functions as keys, and several outputs are unsupported."""
 
     class Unknown(AtOnce):
         columns = ("shop", "colour")
@@ -353,7 +369,8 @@ OBSERVED: list[tuple[Monoid[Any], st.SearchStrategy[Any], pa.DataType]] = [
     (Max(), NAMES, pa.string()),
     (Max(), st.integers(-(2**63), 2**63 - 1), pa.int64()),
     (Max(), st.booleans(), pa.bool_()),
-    (First(), NAMES, pa.string()),
+    (FirstArrived(), NAMES, pa.string()),
+    (Latest(), st.tuples(NUMBERS, NAMES), pa.struct([("at", pa.int64()), ("name", pa.string())])),
     (KLargest(2), NUMBERS, pa.int64()),
     (MapOf(Sum()), st.dictionaries(NAMES, NUMBERS, max_size=3), pa.map_(pa.string(), pa.int64())),
     (
@@ -372,7 +389,7 @@ OBSERVED: list[tuple[Monoid[Any], st.SearchStrategy[Any], pa.DataType]] = [
 def test_partials_of_groups_equal_folding(
     monoid: Monoid[Any], values: st.SearchStrategy[Any], kind: pa.DataType, data: st.DataObject
 ) -> None:
-    """For every monoid that Arrow computes, including overflowing numbers, and one that it does not."""
+    """The monoids are all that Arrow computes, with overflowing numbers, and one that Arrow does not compute."""
     observations = data.draw(st.lists(values, max_size=30))
     drawn = [data.draw(st.integers(0, 4)) for _ in observations]
     numbers = {group: number for number, group in enumerate(dict.fromkeys(drawn))}

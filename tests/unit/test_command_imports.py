@@ -23,8 +23,8 @@ HEAVY = {
 SCRIPT = """
 import sys
 
-from penstock.ops.cli import command_line
-from penstock.ops.cli.commands import import_command
+from penstock.ops.shell import command_line
+from penstock.ops.shell.command_line.table import import_command
 
 import_command(sys.argv[1:])
 print(" ".join({name.partition(".")[0] for name in sys.modules}))
@@ -49,7 +49,7 @@ def test_help_needs_no_client_and_no_arrays() -> None:
 
 @pytest.mark.parametrize("command", ["status", "logs", "dead-letters"])
 def test_a_look_at_the_bus_needs_no_store_no_spark_and_no_server(command: str) -> None:
-    """Only the client of Kafka."""
+    """It needs only the client of Kafka."""
     imported = modules_of(command)
 
     assert "confluent_kafka" in imported

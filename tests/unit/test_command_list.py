@@ -11,11 +11,11 @@ from typing import Any
 
 from rich.text import Text
 
-from penstock.ops.cli.commands import LazyCommands, outlines
+from penstock.ops.shell.command_line.table import LazyCommands, outlines
 
 _RUN = """
 import sys
-from penstock.ops.cli import main
+from penstock.command import main
 sys.argv = ["penstock", *sys.argv[1:]]
 try:
     main()
@@ -61,8 +61,8 @@ def test_help_imports_no_command() -> None:
         "pyarrow",
         "pyspark",
         "rocksdict",
-        "penstock.ops.cli.run",
-        "penstock.ops.cli.status",
+        "penstock.ops.kernel.process.command",
+        "penstock.ops.status.commands.status",
     }
 
 
@@ -77,7 +77,11 @@ def test_a_configuration_file_imports_only_the_commands_that_it_names(tmp_path: 
         check=True,
         cwd=tmp_path,
     )
-    imported = {name for name in shown.stderr.split() if name.startswith("penstock.ops.cli.")}
+    imported = {name for name in shown.stderr.split() if name.startswith("penstock.ops.")}
     assert "kafka" in shown.stdout
-    assert {"penstock.ops.cli.dev", "penstock.ops.cli.acls"} <= imported
-    assert not imported & {"penstock.ops.cli.run", "penstock.ops.cli.replay", "penstock.ops.cli.sql"}
+    assert {"penstock.ops.start.commands.dev", "penstock.ops.categories.commands.acls"} <= imported
+    assert not imported & {
+        "penstock.ops.kernel.process.command",
+        "penstock.ops.look_back.commands.replay",
+        "penstock.ops.sql.commands.sql",
+    }

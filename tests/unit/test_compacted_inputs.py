@@ -11,10 +11,8 @@ import pytest
 from support.disks import Disk, copy_of, restart
 
 import penstock as ps
-from penstock.ops.testing import Driver
-from penstock.ops.worker.preflight import prepare
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.errors import CompactedInput
+from penstock.ops.kernel import Driver, prepare
+from penstock.transport import CategorySpec, CompactedInput
 from penstock.transport.memory import MemoryBus
 
 

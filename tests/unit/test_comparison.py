@@ -15,16 +15,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.backfill.compare.comparer import (
+from penstock.backfill import BackfillRefused, WarehouseError
+from penstock.backfill.compare import (
     EXACT,
     STREAM_AND_BATCH,
-    Kind,
+    Comparison,
+    ComparisonSummary,
     RecordComparer,
     RecordPair,
-    distance,
     identical,
     writes_updates,
 )
+from penstock.backfill.compare.comparer import Kind, distance
 from penstock.backfill.compare.comparison import OutputsPresent, check_outputs
 from penstock.backfill.compare.comparison_worker import (
     PAIRS,
@@ -35,13 +37,12 @@ from penstock.backfill.compare.comparison_worker import (
     summarized,
 )
 from penstock.backfill.compare.difference_file import DifferenceFile
-from penstock.backfill.compare.summary import Comparison, ComparisonSummary, FieldSummary
-from penstock.backfill.errors import BackfillRefused, WarehouseError
-from penstock.ops.cli import output
-from penstock.ops.cli.compare import parse_share, report_result, show_comparisons
-from penstock.ops.cli.times import parse_days
-from penstock.processors.apps.apps import AppName
-from penstock.processors.errors import DeclarationError
+from penstock.backfill.compare.summary import FieldSummary
+from penstock.ops.batch.commands.compare import parse_share, report_result, show_comparisons
+from penstock.ops.shell import parse_days
+from penstock.ops.shell.terminal import output
+from penstock.processors import DeclarationError
+from penstock.processors.apps import AppName
 
 APP = AppName(Path(__file__))
 
@@ -124,7 +125,7 @@ def test_distance_is_symmetric(left: float, right: float) -> None:
 
 
 def test_differences_name_the_innermost_value() -> None:
-    """In lists, dicts and nested records; a missing value has no counterpart."""
+    """The value may be in lists, dicts and nested records. A missing value has no counterpart."""
     stream = {"ranking": [{"dest": "EWR", "score": 7}, {"dest": "JFK", "score": 3}], "by_hour": {"3": 1}, "name": "x"}
     batch = {"ranking": [{"dest": "EWR", "score": 5}], "by_hour": {"3": 1, "4": 2}, "name": "y"}
     found = {difference.field: difference for difference in EXACT.differences(stream, batch)}
@@ -173,7 +174,7 @@ def test_rounding_is_tolerated_in_aggregates_only() -> None:
 
 
 def test_overlapping_bounds_are_within_the_error_of_distinct() -> None:
-    """As a number or with explicit bounds; other values are undecided."""
+    """A value is a number or has explicit bounds. Other values are undecided."""
     distinct = ps.monoids.Distinct(lg_k=12)
 
     assert distinct.within_error(1000, 1060) is True
@@ -269,7 +270,7 @@ def test_pairs_are_summarized_in_workers() -> None:
 
 
 def test_the_earliest_examples_of_each_kind_are_kept() -> None:
-    """However many there are, and in whatever order they come."""
+    """The number and the order of the differences do not matter."""
     summary = ComparisonSummary(examples_per_kind=2)
     for time in (*range(500, 0, -1), *range(501, 1000)):
         summary.add(EXACT.pair("a", time, {"n": time}, None))
@@ -384,8 +385,8 @@ def test_ambiguous_days_are_refused(asked: tuple[str | None, str | None, str | N
 class Shelf:
     """Categories with declared locations."""
 
-    def __init__(self, root: str, *names: str) -> None:
-        self.root = root
+    def __init__(self, location: str, *names: str) -> None:
+        self.location = location
         self._names = names
 
     def has(self, category: str) -> bool:
@@ -394,7 +395,7 @@ class Shelf:
 
 
 def test_a_missing_output_counts_as_empty() -> None:
-    """If the side has other outputs, or at least an input; a note names the missing category."""
+    """The side must have other outputs, or at least an input. A note names the missing category."""
     written: list[ps.Category[Any]] = [reaches, late_views]
     both = check_outputs(APP.load(), written, Shelf("archive", "reaches"), Shelf("batch", "reaches", "late_views"))
     neither = check_outputs(APP.load(), written, Shelf("archive", "views"), Shelf("batch"))
@@ -461,7 +462,7 @@ def test_the_exit_code_depends_on_the_allowed_share(counts: dict[str, int], allo
 
 
 def test_differences_are_printed_by_field(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the share of records and the distances of numbers."""
+    """Each field has its share of the records and the distances of its numbers."""
     monkeypatch.setattr(output.out, "width", 200)
     show_comparisons([comparison(different=1)])
     printed = " ".join(capsys.readouterr().out.split())

@@ -11,21 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.backfill.archive.archived_rows import ArchivedRows
+from penstock.backfill.archive import ArchivedRows
 from penstock.backfill.compare.comparer import estimates_of
 from penstock.codecs import Debezium
 from penstock.errors import DeclarationError
 from penstock.monoids import Sum
-from penstock.processors.declare.composite_keys import KeyPart, content_of_key
-from penstock.processors.declare.keys import InvalidKey, MessageKeys
-from penstock.processors.declare.processor import key_name
-from penstock.processors.errors import PenstockError
-from penstock.processors.shard.batches import EventRejected
+from penstock.processors import PenstockError
+from penstock.processors.declare import InvalidKey, KeyPart, MessageKeys, content_of_key, key_name
+from penstock.processors.shard import EventRejected
 from penstock.testing import Driver
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.codecs.by_category import Codecs, encoded_messages
+from penstock.transport import Bucket, CategorySpec, MessageCopy, Outgoing, RawBatch
+from penstock.transport.codecs import Codecs, encoded_messages
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket, MessageCopy, Outgoing, RawBatch
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=10)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -71,7 +68,7 @@ def counter(category: ps.Category[Order]) -> type[ps.Stateful]:
 
 @given(TEXT, INT64)
 def test_a_key_survives_its_message_key(tenant: str, number: int) -> None:
-    """With every codec for several fields: other keys have other message keys."""
+    """With every codec for several fields, different keys have different message keys."""
     key = ps.composite_key(tenant, number)
     for codec in (ps.KeyCodec.TEXT, ps.KeyCodec.JSON):
         keys = MessageKeys("orders", codec, is_number=False, parts=PARTS)
@@ -82,7 +79,7 @@ def test_a_key_survives_its_message_key(tenant: str, number: int) -> None:
 
 @given(st.lists(st.tuples(TEXT, TEXT), min_size=2, max_size=2, unique=True))
 def test_different_values_have_different_keys(pairs: list[tuple[str, str]]) -> None:
-    """Whatever characters separate them: `("a,", "b")` is not `("a", ",b")`."""
+    """The values may contain any separator: `("a,", "b")` is not `("a", ",b")`."""
     first, second = (ps.composite_key(*pair) for pair in pairs)
 
     assert first != second
@@ -92,7 +89,7 @@ def test_different_values_have_different_keys(pairs: list[tuple[str, str]]) -> N
     ("codec", "message_key"), [(ps.KeyCodec.TEXT, b'["a",3]'), (ps.KeyCodec.JSON, b'{"tenant":"a","orderId":3}')]
 )
 def test_events_of_a_key_are_placed_and_counted_by_its_message_key(codec: ps.KeyCodec, message_key: bytes) -> None:
-    """As another program writes it: its names are those on the bus, its bucket that of its bytes."""
+    """Another program may have written the message key. Its names are the names on the bus, and its bytes determine the bucket."""
     category = orders(key_codec=codec)
     driver = Driver(counter(category))
     driver.bus.writer().send("orders", [Outgoing(message_key, b'{"tenant":"a","orderId":3,"at":1}')])
@@ -128,7 +125,7 @@ def test_another_text_is_no_key(key: str) -> None:
     ],
 )
 def test_another_message_key_is_refused(message_key: bytes) -> None:
-    """It would be the key of no record."""
+    """No record could have this key."""
     for codec in (ps.KeyCodec.TEXT, ps.KeyCodec.JSON):
         with pytest.raises(InvalidKey, match="orders: the message key"):
             orders(key_codec=codec).decode_key(message_key)
@@ -155,13 +152,13 @@ def test_a_value_of_another_type_is_no_part_of_a_key(value: Any) -> None:
     ],
 )
 def test_wrong_declarations_are_refused(options: dict[str, Any], message: str) -> None:
-    """With the right ones in the error."""
+    """The error contains the right declaration."""
     with pytest.raises(DeclarationError, match=message):
         orders(**options)
 
 
 def test_a_tombstone_reaches_a_processor_with_the_values_of_its_key() -> None:
-    """A repartition by the same fields copies it; a text that is no key is refused where it is written."""
+    """A repartition by the same fields copies it. A text that is not a key is refused when it is written."""
     source, target = (
         orders(key_codec=ps.KeyCodec.JSON),
         ps.Category("copies", Order, key=("tenant", "order_id"), event_time="at", buckets=3),
@@ -184,7 +181,7 @@ def test_a_tombstone_reaches_a_processor_with_the_values_of_its_key() -> None:
 @pytest.mark.parametrize("before", [{"tenant": "a", "orderId": 3}, None])
 @pytest.mark.parametrize("key", [{"tenant": "a", "orderId": 3}, {"orderId": 3, "tenant": "a", "shop": 1}])
 def test_a_deletion_of_debezium_has_the_key_of_its_columns(before: Any, key: Any) -> None:
-    """Of the message key, or of the row before; without one of them, it has no key."""
+    """The key comes from the message key or from the row before. Without both, the deletion has no key."""
     category = orders(key_codec=ps.KeyCodec.JSON, codec=Debezium())
     codec = Codecs(MemoryBus()).of(category)
     deletion = json.dumps({"op": "d", "before": before, "after": None, "ts_ms": 5}).encode()
@@ -257,7 +254,7 @@ def test_the_key_of_an_output_cannot_be_set_beside_its_record() -> None:
 
 
 def test_the_archive_contains_the_key() -> None:
-    """As text in the column of keys, by which backfills sort and group."""
+    """The column of keys contains it as text, by which backfills sort and group."""
     category = orders()
     bus = MemoryBus()
     bus.create(CategorySpec.of(category))
@@ -270,7 +267,7 @@ def test_the_archive_contains_the_key() -> None:
 
 
 def test_a_comparison_of_results_excludes_the_key_fields() -> None:
-    """They are equal in a pair, and no estimates."""
+    """The key fields of a pair are equal, and are not estimates."""
 
     class Sums(ps.Aggregator):
         reads, monoid = orders(), Sum()

@@ -12,24 +12,34 @@ import typer
 from typer.testing import CliRunner
 
 import penstock as ps
-from penstock.ops.cli.command_line import app as penstock_app
-from penstock.ops.cli.options import DEFAULT_FOLDER, BackupEvery, Folder, Kafka, Store
-from penstock.ops.cli.root import Root, commands_of, configuration_of, forwarded_options, split_root_options
-from penstock.ops.cli.sections import NAMED_SECTIONS, SECTIONS
-from penstock.ops.config.configuration import Configuration
-from penstock.ops.config.errors import ConfigRefused
-from penstock.ops.config.kafka_settings import TABLE, kafka_settings
-from penstock.ops.config.section import Section
-from penstock.ops.config.toml_file import TomlFile
-from penstock.ops.laser.declared_table import DeclaredTable
-from penstock.ops.logs.setup import LogFormat, LogLevel
-from penstock.processors.apps.apps import load_app
-from penstock.processors.errors import AppFileError
+from penstock.ops.serve.latest.declared_table import DeclaredTable
+from penstock.ops.shell import (
+    DEFAULT_FOLDER,
+    TABLE,
+    BackupEvery,
+    Folder,
+    Kafka,
+    Section,
+    Store,
+    TomlFile,
+    configuration_of,
+    forwarded_options,
+    given_options,
+)
+from penstock.ops.shell.command_line.main import app as penstock_app
+from penstock.ops.shell.command_line.root import Root, commands_of, split_root_options
+from penstock.ops.shell.config.configuration import Configuration
+from penstock.ops.shell.config.errors import ConfigRefused
+from penstock.ops.shell.config.kafka_table import kafka_settings
+from penstock.ops.shell.logs.setup import LogFormat, LogLevel
+from penstock.ops.shell.options.sections import NAMED_SECTIONS, SECTIONS
+from penstock.processors import AppFileError
+from penstock.processors.apps import load_app
 from penstock.processors.lookups import LookupRefused
-from penstock.state.errors import FileStoreRefuses
-from penstock.state.files.hdfs_variables import REFUSAL
+from penstock.state import FileStoreRefuses
+from penstock.state.files import REFUSAL
 from penstock.state.lookup_sources.address import address_named
-from penstock.transport.errors import SettingsRefused
+from penstock.transport import SettingsRefused
 
 SECRET = "hunter2"  # noqa: S105 - not a real password
 
@@ -178,7 +188,7 @@ def test_the_file_comes_from_a_flag_a_variable_or_the_working_folder(
 
 
 def test_arguments_after_two_dashes_are_not_options() -> None:
-    """As in other programs."""
+    """Other programs follow the same convention."""
     assert split_root_options(["run", "--log-level", "info", "--", "--config", "x"]) == (
         ["--log-level", "info"],
         ["run", "--", "--config", "x"],
@@ -203,7 +213,7 @@ def test_a_table_of_a_command_overrides_settings_of_all_commands() -> None:
 
 
 def test_a_number_in_the_file_is_parsed_like_the_same_number_on_the_command_line() -> None:
-    """Also as the name of a folder."""
+    """The number may be the name of a folder, too."""
     write_config("dir = 5\nbackup-every = 7\n")
 
     assert [output_of("report")[name] for name in ("dir", "backup-every")] == ["5", 7.0]
@@ -380,7 +390,7 @@ def test_the_file_sets_environment_variables(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_an_error_about_a_variable_of_the_file_names_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command that needs none of both runs."""
+    """A command that needs neither of them runs."""
     for name in ("LOOKUPS_PASSWORD", "PENSTOCK_LOOKUPS"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
@@ -395,7 +405,7 @@ def test_an_error_about_a_variable_of_the_file_names_what_it_needs(monkeypatch: 
 
 
 def test_an_error_of_an_app_names_what_its_variable_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if the app itself reads the variable."""
+    """The app may read the variable itself."""
     for name in ("TABLE_PASSWORD", "NOT_SET"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
@@ -421,7 +431,7 @@ def test_a_section_is_converted_to_its_type(paging: None, monkeypatch: pytest.Mo
 
 
 def test_a_named_section_is_converted_by_its_name() -> None:
-    """Every one is checked, also those that a command does not read."""
+    """Every section is checked, even if the command does not read it."""
     path = write_config('[laser-tables.tops]\nkey = "carrier"\nvalue = ["top", "at"]\nlifetime = "7d"\n')
     configuration = Configuration(TomlFile.read(path), {}, SECTIONS, NAMED_SECTIONS)
     configuration.check()
@@ -445,7 +455,7 @@ def test_a_named_section_is_converted_by_its_name() -> None:
     ],
 )
 def test_an_invalid_named_section_is_refused(text: str, message: str) -> None:
-    """With its line."""
+    """The error contains its line."""
     configuration = Configuration(TomlFile.read(write_config(text)), {}, SECTIONS, NAMED_SECTIONS)
     with pytest.raises(ConfigRefused, match=message):
         configuration.check()
@@ -523,6 +533,33 @@ def test_forwarded_options_configure_another_process(tmp_path: Path) -> None:
 
     CliRunner().invoke(app, ["forward", "--config", "some.toml", "--log-format", "json"], catch_exceptions=False)
     assert forwarded == ["--config", str(tmp_path / "some.toml"), "--log-format", "json", "--log-level", "warning"]
+
+
+def test_given_options_are_words_of_another_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values of variables and defaults are left out, because the other process has them, too; a command may leave out more."""
+    monkeypatch.setenv("PENSTOCK_TEST_PLACE", "elsewhere")
+    given: list[str] = []
+    app = typer.Typer()
+
+    @app.callback()
+    def begin() -> None: ...
+
+    @app.command()
+    def forward(
+        context: typer.Context,
+        target: str,
+        until: Annotated[list[str] | None, typer.Option("--until")] = None,
+        keep_place: Annotated[bool, typer.Option("--keep-place")] = False,
+        from_earliest: Annotated[bool, typer.Option("--from-earliest")] = False,
+        stop_within: Annotated[float, typer.Option("--stop-within")] = 30.0,
+        place: Annotated[str, typer.Option("--place", envvar="PENSTOCK_TEST_PLACE")] = "here",
+        store: Annotated[str, typer.Option("--store")] = "",
+    ) -> None:
+        given.extend(given_options(context, without=["store"]))
+
+    words = ["app.py", "--until", "-a b", "--until", "c", "--keep-place", "--stop-within", "2", "--store", "secret"]
+    CliRunner().invoke(app, ["forward", *words], catch_exceptions=False)
+    assert given == ["--until=-a b", "--until=c", "--keep-place", "--stop-within=2.0"]
 
 
 def test_no_table_has_the_name_of_a_shared_option() -> None:

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 import penstock as ps
-from penstock.processors.keyed_state.changes import EmptyState
+from penstock.processors.keyed_state import EmptyState
 from penstock.processors.operators import aggregator, open_operator
-from penstock.processors.shard.overlay import Overlay
-from penstock.processors.time.windows import WindowAssigner
+from penstock.processors.shard import Overlay
+from penstock.processors.time import WindowAssigner
 
 SIZE_MS = 1_000
 
@@ -78,7 +78,7 @@ batches = some.lists(some.lists(single, max_size=10) | some.lists(run, max_size=
 
 @given(batches)
 def test_counts_per_window_equal_a_recount(given_batches: list[list[Hit]]) -> None:
-    """Also where the windows of adjacent events differ, and where a window spans several batches."""
+    """The windows of adjacent events may differ, and a window may span several batches."""
     expected = Counter((hit.page, hit.at - hit.at % SIZE_MS) for batch in given_batches for hit in batch)
 
     assert counted(CountHits, given_batches) == expected

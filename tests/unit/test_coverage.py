@@ -10,17 +10,15 @@ import pytest
 from support.warehouses import MemoryWarehouse
 
 import penstock as ps
-from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.archive.completeness import LatenessAllowance
-from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.run.plans import Order, days_read
-from penstock.backfill.sources.coverage import ALL_DAYS, WantedDays, check_coverage, joined_notes
-from penstock.backfill.warehouse.layout import DAY_MS, By, Days, OtherFile, day_of
-from penstock.backfill.warehouse.listing import Listing
-from penstock.backfill.warehouse.schema_evolution import content_of, table_of
-from penstock.transport.category_spec import CategorySpec
+from penstock.backfill import BackfillRefused
+from penstock.backfill.archive import Archiver, LatenessAllowance
+from penstock.backfill.run import Order
+from penstock.backfill.run.plans import days_read
+from penstock.backfill.sources import ALL_DAYS, WantedDays, check_coverage, joined_notes
+from penstock.backfill.warehouse import DAY_MS, DayOf, Days, Listing, content_of, day_of, table_of
+from penstock.backfill.warehouse.layout import OtherFile
+from penstock.transport import Bucket, CategorySpec, Outgoing
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket, Outgoing
 
 TEN_DAYS = Days.of("1970-01-01", "1970-01-10")
 
@@ -37,7 +35,7 @@ others = ps.Category("others", Reading, key="sensor", event_time="at", buckets=2
 
 
 def archive_of(
-    days: Sequence[int], *, by: By = By.EVENT_TIME, warehouse: MemoryWarehouse | None = None
+    days: Sequence[int], *, by: DayOf = DayOf.EVENT_TIME, warehouse: MemoryWarehouse | None = None
 ) -> MemoryWarehouse:
     """Return an archive of an event for each bucket on days, counted from 1970-01-01 as the first; the last one is open."""
     warehouse, bus = warehouse or MemoryWarehouse(), MemoryBus(lambda: 1_000 * DAY_MS)
@@ -72,7 +70,7 @@ def test_complete_days_have_no_note() -> None:
 
 
 def test_lost_days_are_refused_by_name() -> None:
-    """Unless missing days are allowed."""
+    """They are accepted if missing days are allowed."""
     warehouse = lose(lose(lose(archive_of(range(1, 11)), 3), 5), 6)
     with pytest.raises(
         BackfillRefused,
@@ -159,21 +157,21 @@ def test_a_rarely_written_category_does_not_refuse_the_run() -> None:
     )
 
 
-@pytest.mark.parametrize("by", By)
-def test_an_empty_file_is_refused_by_name(by: By) -> None:
-    """Spark would silently skip it. On days outside the run it is ignored."""
+@pytest.mark.parametrize("by", DayOf)
+def test_an_empty_file_is_refused_by_name(by: DayOf) -> None:
+    """Spark would silently skip it. On days outside the run, it is ignored."""
     warehouse = archive_of([1, 2, 3], by=by)
     path = min(path for path in warehouse.stored if path.endswith(".parquet"))
     warehouse.stored[path] = b""
     with pytest.raises(BackfillRefused, match=rf"{path} does not read as Parquet: it is empty"):
         notes_of(warehouse, ALL_DAYS)
 
-    assert by is By.ARRIVAL or notes_of(warehouse, Days.of("1970-01-02", "1970-01-02")) == ""
+    assert by is DayOf.ARRIVAL or notes_of(warehouse, Days.of("1970-01-02", "1970-01-02")) == ""
 
 
 def test_days_of_arrival_are_not_checked() -> None:
     """They do not show which event times are missing."""
-    assert notes_of(archive_of([1, 5], by=By.ARRIVAL), TEN_DAYS) == ""
+    assert notes_of(archive_of([1, 5], by=DayOf.ARRIVAL), TEN_DAYS) == ""
 
 
 class Keep(ps.Stateful):
@@ -217,5 +215,5 @@ class Pass(ps.Stateless):
 def test_the_days_to_read_depend_on_the_kind_of_processor(
     processor: type[ps.Stateless], order: Order | None, first: date, last: date
 ) -> None:
-    """For the seventh and eighth day."""
+    """The run covers the seventh and the eighth day."""
     assert days_read(processor, order, Days.of("1970-01-07", "1970-01-08")) == (first, last)

@@ -14,7 +14,7 @@ from support.mortal import Crash
 from support.mortals import Trial, can_lose_disk, moments_of
 from support.subjects import PAIRS, REMOTE, SINKS, STATELESS, Subject
 
-from penstock.ops.worker import batch_processor
+from penstock.ops.kernel.loop import batch_intake
 
 SOON = 12
 """The next death follows within this many operations; opening a shard and recovering it takes as many."""
@@ -66,7 +66,7 @@ def cases() -> list[object]:
 
 @pytest.fixture(autouse=True)
 def _columns_in_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_processor, "LEAST_COLUMNS", 2)
+    monkeypatch.setattr(batch_intake, "LEAST_COLUMNS", 2)
 
 
 @pytest.mark.parametrize(("subject", "disk"), cases())

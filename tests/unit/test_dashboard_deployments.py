@@ -11,16 +11,17 @@ from starlette.testclient import TestClient
 from support.deployed import on_a_cluster, stored_versions, version_of
 from support.statuses import NOW_MS, cluster_status, processor_status, shard_status, worker_status
 
-from penstock.ops.dashboard.access import Access
-from penstock.ops.dashboard.broadcast import Broadcaster
-from penstock.ops.dashboard.deployment import LINE_LIMIT
-from penstock.ops.dashboard.history import History, Sample
-from penstock.ops.dashboard.poller import PolledStatus
-from penstock.ops.dashboard.site import MAX_LIMIT, SiteContent, create_site
 from penstock.ops.deploy.registry import DesiredState
 from penstock.ops.deploy.version import PodSettings
-from penstock.ops.monitoring.status_json import status_to_json
-from penstock.processors.apps.app_files import Contents
+from penstock.ops.http import Access
+from penstock.ops.serve.commands.access_options import DASHBOARD
+from penstock.ops.serve.dashboard.broadcast import Broadcaster
+from penstock.ops.serve.dashboard.deployment import LINE_LIMIT
+from penstock.ops.serve.dashboard.history import History, Sample
+from penstock.ops.serve.dashboard.poller import PolledStatus
+from penstock.ops.serve.dashboard.site import MAX_LIMIT, SiteContent, create_site
+from penstock.ops.status import status_to_json
+from penstock.processors.apps import Contents
 from penstock.transport.memory import MemoryBus
 
 
@@ -38,7 +39,7 @@ class NeverPolled:
 def client(tmp_path: Path) -> Iterator[TestClient]:
     """A client of a dashboard for the deployments of a folder."""
     with closing(Broadcaster(NeverPolled())) as broadcaster:
-        site = create_site(SiteContent(MemoryBus(), None, tmp_path, "a title"), broadcaster, Access())
+        site = create_site(SiteContent(MemoryBus(), None, tmp_path, "a title"), broadcaster, Access(DASHBOARD))
         yield TestClient(site, base_url="http://127.0.0.1:8710")
 
 
@@ -51,7 +52,7 @@ def deploy(folder: Path, *, failed: tuple[int, ...] = ()) -> Path:
 
 
 def test_logs_are_those_of_the_command(client: TestClient, tmp_path: Path) -> None:
-    """The last lines of all workers or of one, in the order of time, with control characters escaped."""
+    """The page shows the last lines of all workers or of one, in the order of time, with control characters escaped."""
     logs = deploy(tmp_path)
     (logs / "0-0.log").write_text("2026-11-25 10:00:01 WARNING a\n2026-11-25 10:00:03 ERROR \x1b[31mc\n")
     (logs / "1-1.log").write_text("2026-11-25 10:00:02 WARNING b\n")
@@ -66,7 +67,7 @@ def test_logs_are_those_of_the_command(client: TestClient, tmp_path: Path) -> No
 
 
 def test_logs_are_bounded(client: TestClient, tmp_path: Path) -> None:
-    """Whatever a visitor asks for, and however long a line is."""
+    """No request gets more than a maximum of lines, and long lines are cut."""
     logs = deploy(tmp_path)
     (logs / "0-0.log").write_text("x" * 3 * LINE_LIMIT + "\n" + "short\n" * 2 * MAX_LIMIT)
     found = client.get("/api/processors/totals/logs?limit=100000").json()["lines"]
@@ -88,7 +89,7 @@ def test_no_path_leads_out_of_the_logs(client: TestClient, tmp_path: Path) -> No
 
 
 def test_missing_logs_are_explained(client: TestClient, tmp_path: Path) -> None:
-    """For a processor that is not deployed here, one that has logged nothing, and one on a cluster."""
+    """The processor is not deployed here, has logged nothing, or runs on a cluster."""
     unknown = client.get("/api/processors/totals/logs").json()["message"]
     deploy(tmp_path)
     silent = client.get("/api/processors/totals/logs").json()["message"]
@@ -100,11 +101,11 @@ def test_missing_logs_are_explained(client: TestClient, tmp_path: Path) -> None:
 
     assert "is not deployed from" in unknown
     assert "have logged nothing" in silent
-    assert "kubernetes. `penstock logs totals`" in elsewhere
+    assert "on Kubernetes. `penstock logs totals`" in elsewhere
 
 
 def test_versions_are_those_of_the_deployment(client: TestClient, tmp_path: Path) -> None:
-    """The newest first, with the current one and the ones that failed."""
+    """The newest version comes first. The current and the failed ones are marked."""
     assert client.get("/api/processors/totals/versions").json() == {"versions": []}
     deploy(tmp_path, failed=(2,))
     versions = client.get("/api/processors/totals/versions").json()["versions"]
@@ -115,7 +116,7 @@ def test_versions_are_those_of_the_deployment(client: TestClient, tmp_path: Path
 
 
 def test_the_history_records_the_version_that_started_last() -> None:
-    """During an update it is the new version, after a rollback the old one; a worker of a user has none."""
+    """During an update it is the new version, and after a rollback the old one. A worker that a user started has no version."""
     older = worker_status("0", deployment="totals@2", started_ms=NOW_MS - 60_000)
     newer = worker_status("1", deployment="totals@3", started_ms=NOW_MS - 1_000)
     back = worker_status("1", deployment="totals@2", started_ms=NOW_MS)

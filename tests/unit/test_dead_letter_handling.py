@@ -8,16 +8,14 @@ from contextlib import closing
 import pytest
 
 import penstock as ps
-from penstock.ops.dead_letters import handling
+from penstock.ops.dead_letters import PendingLetters, Repeats, drop_repeated, effects_on_letters, handling, marks_of
 from penstock.ops.dead_letters.handling import RETRY_HEADER, drop, retry
-from penstock.ops.dead_letters.letters import Letter, LetterState, group_letters, marks_of, read_letters
-from penstock.ops.dead_letters.pending import PendingLetters
-from penstock.ops.dead_letters.repeats import Repeats, drop_repeated, effects_on_letters, pending_of
-from penstock.ops.testing import Driver, Killed
-from penstock.transport.category_spec import CategorySpec, CategoryState
-from penstock.transport.errors import BusError
+from penstock.ops.dead_letters.letters import Letter, LetterState, group_letters, read_letters
+from penstock.ops.dead_letters.repeats import pending_of
+from penstock.ops.kernel import Driver
+from penstock.ops.kernel.testing import Killed
+from penstock.transport import Bucket, BusError, CategorySpec, CategoryState, Outgoing
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket, Outgoing
 
 
 class Click(ps.Record, frozen=True):
@@ -223,7 +221,7 @@ def test_a_category_without_letters_is_not_asked_for_more() -> None:
 
 
 def test_only_pending_letters_are_counted(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By one reader, through a drop, a retry that fails again, a message of another program, and a category that is created again."""
+    """One reader counts across a drop, a retry that fails again, a message of another program, and a recreated category."""
     pending, counts = PendingLetters(driver.bus), list[int]()
 
     def count() -> None:
@@ -257,7 +255,7 @@ def test_only_pending_letters_are_counted(driver: Driver, monkeypatch: pytest.Mo
 def test_marks_of_expired_letters_are_deleted_by_the_next_retry_or_drop(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In transactions of limited size; the marks of other letters stay, and so do the letters' states."""
+    """The transactions are of limited size. The marks of other letters and the states of the letters stay."""
     monkeypatch.setattr(handling, "MOST_MARKS", 2)
     driver.send(clicks, [Click("ann", 5, -number) for number in range(10, 16)])
     numbers = [letter.number for letter in read_letters(driver.bus, "totals")]
@@ -274,7 +272,7 @@ def test_marks_of_expired_letters_are_deleted_by_the_next_retry_or_drop(
 
 
 def test_letters_about_messages_that_are_processed_again_are_dropped(driver: Driver) -> None:
-    """When a processor goes back: those at or after its new positions, and those of events that wait for a retry again."""
+    """A processor goes back. The letters are at or after its new positions, or belong to events that wait for a retry again."""
     early, late = (letter.content for letter in read_letters(driver.bus, "totals"))
     first = {Bucket("clicks", number): 0 for number in range(4)}
     between = Repeats(first | {Bucket("clicks", late.bucket): late.offset})

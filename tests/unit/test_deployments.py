@@ -17,33 +17,46 @@ from msgspec.structs import replace
 from support.deployed import stored_versions, version_of
 
 import penstock as ps
-from penstock.ops.cli.status import observer_factory
+from penstock.ops.deploy import (
+    DeployedServer,
+    DeploymentFiles,
+    DeploymentRequest,
+    DeploymentSettings,
+    IncompatibleState,
+    NotDeployed,
+    Target,
+    all_deployments,
+    find_deployment,
+    load_variables,
+    plan_deployment,
+    plan_deployments,
+    plan_purge,
+    purge,
+)
 from penstock.ops.deploy.compatibility import expect_compatible
-from penstock.ops.deploy.deployments import DeploymentRequest, plan_deployment, plan_deployments
-from penstock.ops.deploy.environment import load_variables, save_variables, variable_values
-from penstock.ops.deploy.errors import DeployError, IncompatibleState, NameTaken, NotDeployed
-from penstock.ops.deploy.purge import plan_purge, purge
-from penstock.ops.deploy.registry import DeploymentFiles, DesiredState, all_deployments, deployments_of, find_deployment
-from penstock.ops.deploy.version import DeploymentSettings, PodSettings, Server, Shape, Target
-from penstock.processors.apps.app_files import Contents
-from penstock.processors.apps.apps import AppName
-from penstock.processors.declare.processor import Processor
-from penstock.state.files.local_files import LocalFileStore
-from penstock.state.local.folder import RocksStateFolder
-from penstock.state.protocols import ShardIdentity
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.internal_topics import create_missing_categories
+from penstock.ops.deploy.environment import save_variables, variable_values
+from penstock.ops.deploy.errors import DeployError, NameTaken
+from penstock.ops.deploy.registry import DesiredState, deployments_of
+from penstock.ops.deploy.version import PodSettings, VersionShape
+from penstock.ops.status import observer_factory
+from penstock.processors.apps import AppName, Contents
+from penstock.processors.declare import Processor
+from penstock.state import ShardIdentity
+from penstock.state.files import LocalFileStore
+from penstock.state.local import RocksStateFolder
+from penstock.transport import CategorySpec, create_missing_categories
 from penstock.transport.memory import MemoryBus
-from penstock.transport.tables.maintenance_log import (
+from penstock.transport.tables import (
+    PROCESSORS,
     ConvertedType,
     MaintenanceOperation,
     Migration,
     Resize,
     StateLineage,
     newest_maintenance,
-    record_maintenance,
+    register_inputs,
 )
-from penstock.transport.tables.registrations import PROCESSORS, register_inputs
+from penstock.transport.tables.maintenance_log import record_maintenance
 
 
 class Reading(ps.Record, frozen=True):
@@ -129,12 +142,12 @@ def test_a_processor_without_workers_is_not_deployed(tmp_path: Path) -> None:
 
 
 def test_the_deployments_of_an_app_are_found_without_its_code(tmp_path: Path) -> None:
-    """Not those of a clone, of another app or of a server; an app without any is an error."""
+    """Deployments of a clone, of another app and of a server are left out. An app without deployments is an error."""
     own: dict[str, dict[str, Any]] = {"totals": {}, "hours": {}}
     others: dict[str, dict[str, Any]] = {
         "staging.totals": {"clone": "staging"},
         "other": {"app": str(tmp_path / "b.py")},
-        "laser.top.0": {"server": Server(("laser",), (), (), has_worker=True)},
+        "laser.top.0": {"server": DeployedServer(("laser",), (), (), has_worker=True)},
     }
     for name, different in {**own, **others}.items():
         files = DeploymentFiles(tmp_path, name)
@@ -184,7 +197,7 @@ def test_only_the_owner_can_read_values(tmp_path: Path) -> None:
 
 
 def check(
-    processor: type[Processor], folder: Path, last: Shape | None, maintenance: MaintenanceOperation | None = None
+    processor: type[Processor], folder: Path, last: VersionShape | None, maintenance: MaintenanceOperation | None = None
 ) -> None:
     """Check a processor against the saved state."""
     version = None if last is None else replace(version_of(folder, 1), name=processor.name, shape=last)
@@ -205,9 +218,9 @@ INCOMPATIBLE: dict[str, tuple[type[Processor], dict[str, Any]]] = {
 def test_an_incompatible_declaration_is_rejected_with_alternatives(tmp_path: Path, change: str) -> None:
     """The error names the running version."""
     processor, attributes = INCOMPATIBLE[change]
-    check(processor, tmp_path, Shape.of(processor))
+    check(processor, tmp_path, VersionShape.of(processor))
     with pytest.raises(IncompatibleState) as refused:
-        check(changed(processor, **attributes), tmp_path, Shape.of(processor))
+        check(changed(processor, **attributes), tmp_path, VersionShape.of(processor))
 
     message = str(refused.value)
     assert f"{processor.name}@1" in message
@@ -220,9 +233,9 @@ def test_an_incompatible_declaration_is_rejected_with_alternatives(tmp_path: Pat
 def test_a_changed_query_with_the_same_state_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The state is kept, so the report says what it contains and how to recompute it. Spaces do not count."""
     old = changed(Hours, sql_query="SELECT count(*)\n  FROM readings")
-    check(old, tmp_path, Shape.of(changed(Hours, sql_query="SELECT count(*) FROM readings")))
+    check(old, tmp_path, VersionShape.of(changed(Hours, sql_query="SELECT count(*) FROM readings")))
     assert capsys.readouterr().out == ""
-    check(changed(Hours, sql_query="SELECT count(*) FROM readings WHERE value > 5"), tmp_path, Shape.of(old))
+    check(changed(Hours, sql_query="SELECT count(*) FROM readings WHERE value > 5"), tmp_path, VersionShape.of(old))
 
     reported = capsys.readouterr().out
     assert "The query of hours has changed since hours@1, and its saved state still fits" in reported
@@ -233,12 +246,12 @@ def test_a_query_with_another_state_is_renamed_by_its_table(tmp_path: Path) -> N
     """In SQL, a processor has no class to give a name to."""
     old, new = (changed(Hours, sql_query=f"SELECT {call} FROM readings") for call in ("count(*)", "max(litres)"))
     with pytest.raises(IncompatibleState, match=r"under a new name \(`CREATE TABLE hours_2`\)"):
-        check(changed(new, monoid=ps.monoids.Max()), tmp_path, Shape.of(old))
+        check(changed(new, monoid=ps.monoids.Max()), tmp_path, VersionShape.of(old))
 
 
 def test_after_a_migration_the_old_version_is_compatible(tmp_path: Path) -> None:
-    """Only if the saved state has the declared type."""
-    new, old = changed(Totals, state=float), Shape.of(Totals)
+    """It is compatible only if the saved state has the declared type."""
+    new, old = changed(Totals, state=float), VersionShape.of(Totals)
     migrated = MaintenanceOperation(
         "totals",
         Migration("float by meter"),
@@ -259,7 +272,7 @@ def test_after_a_migration_the_old_version_is_compatible(tmp_path: Path) -> None
 
 def test_a_stateless_processor_may_change_its_inputs(tmp_path: Path) -> None:
     """It has no state that depends on them."""
-    check(changed(Large, reads=by_street), tmp_path, Shape.of(Large))
+    check(changed(Large, reads=by_street), tmp_path, VersionShape.of(Large))
 
 
 def test_local_state_is_checked_before_the_first_deployment(tmp_path: Path) -> None:
@@ -292,11 +305,10 @@ def request(folder: Path, *, take_over: bool = False, workers: int | None = None
     app = folder / "app.py"
     folder.mkdir(exist_ok=True)
     app.touch()
-    chosen = {"target": Target.SYSTEMD, **settings}
     return DeploymentRequest(
         AppName(app),
         Totals,
-        DeploymentSettings("broker:9092", str(folder.parent / "d"), str(folder), **chosen),
+        DeploymentSettings("broker:9092", str(folder.parent / "d"), str(folder), **settings),
         workers,
         take_over,
     )
@@ -322,16 +334,18 @@ def test_an_unchanged_deployment_is_not_updated(tmp_path: Path) -> None:
 
 
 def test_workers_receive_the_variables_of_their_version(tmp_path: Path) -> None:
-    """On Kubernetes, Secrets contain them. An unset variable is an error."""
+    """On Kubernetes, Secrets contain them; units read them from files. Elsewhere, an unset variable is an error."""
     with_variable = request(tmp_path / "a", variables=("KAFKA_PASSWORD",))
     on_cluster = request(
         tmp_path / "a", variables=("KAFKA_PASSWORD",), target=Target.KUBERNETES, pods=PodSettings("image")
     )
+    of_units = request(tmp_path / "a", variables=("KAFKA_PASSWORD",), target=Target.SYSTEMD)
 
     assert plan_deployment(with_variable, bus(), {"KAFKA_PASSWORD": "x", "OTHER": "y"}, print).values == {
         "KAFKA_PASSWORD": "x"
     }
     assert plan_deployment(on_cluster, bus(), {}, print).values == {}
+    assert plan_deployment(of_units, bus(), {}, print).values == {}
     with pytest.raises(DeployError, match="Totals needs KAFKA_PASSWORD, which is not set"):
         plan_deployment(with_variable, bus(), {}, print)
 
@@ -354,7 +368,7 @@ def test_a_deployment_stays_in_its_namespace(tmp_path: Path) -> None:
 
 
 def test_deployments_of_a_cluster_have_different_objects(tmp_path: Path) -> None:
-    """Names that differ in signs only would replace each other's workers, also in one command. In another namespace they do not meet."""
+    """Names that differ in signs only would replace each other's workers, also in one command. In another namespace, they do not meet."""
     first, second = (
         replace_request(on_cluster(tmp_path / "a", "streams"), processor=changed(Totals, name=name))
         for name in ("small.totals", "small-totals")
@@ -383,8 +397,11 @@ def test_a_processor_of_the_same_name_in_another_app_is_rejected(
     files.save_desired_state(DesiredState(1, (1,)))
     with pytest.raises(NameTaken, match=r"a/app\.py, and .*b/app\.py"):
         plan_deployment(request(tmp_path / "b"), bus(), {}, print)
-    with pytest.raises(DeployError, match=r"deployed with --target systemd.*undeploy totals"):
-        plan_deployment(request(tmp_path / "a", target=Target.LOCAL), bus(), {}, print)
+    for target in (Target.SYSTEMD, Target.KUBERNETES):
+        with pytest.raises(
+            DeployError, match=rf"deployed with --target local.*undeploy totals.*--target {target.value}"
+        ):
+            plan_deployment(request(tmp_path / "a", target=target), bus(), {}, print)
 
     assert plan_deployment(request(tmp_path / "b", take_over=True), bus(), {}, print).is_new
     for app in "ab":
@@ -409,7 +426,7 @@ def test_a_purge_removes_the_maintenance_log(tmp_path: Path) -> None:
 
 
 def test_a_purge_removes_what_penstock_run_left(tmp_path: Path) -> None:
-    """Its name and its state are free again. A name that nothing is known of is refused."""
+    """Its name and its state are free again. An unknown name is refused."""
     memory_bus, state = bus(), tmp_path / "state" / "totals"
     create_missing_categories(memory_bus, PROCESSORS)
     register_inputs(memory_bus, "totals", {"readings": 4})

@@ -12,17 +12,17 @@ import pytest
 from support.machines import write
 
 import penstock as ps
-from penstock.ops.testing import Driver, InlineExecutor
-from penstock.ops.worker.preflight import ends_of
-from penstock.ops.worker.until_end import UntilEnd
-from penstock.ops.worker.worker import Worker, WorkerConfig
-from penstock.state.protocols import MemoryStateFolder
-from penstock.transport.errors import BusUnreachable
+from penstock.ops.kernel import REPORT_INTERVAL_S, REPORTS, SILENT_AFTER_S, Driver, Report, Worker, ends_of, node_of
+from penstock.ops.kernel.loop import WorkerConfig
+from penstock.ops.kernel.loop.until_end import UntilEnd
+from penstock.ops.kernel.telemetry.reports import Counts, report_message
+from penstock.ops.kernel.testing import InlineExecutor
+from penstock.processors.apps import upstream_of
+from penstock.state import MemoryStateFolder
+from penstock.transport import BusUnreachable, Outgoing, WatermarkWriter
 from penstock.transport.memory import MemoryBus
 from penstock.transport.memory.network import REQUEST_LIMIT_S, Network
-from penstock.transport.messages import Outgoing
-from penstock.transport.tables.upstream_watermarks import watermarks_on
-from penstock.transport.watermark_writer import WatermarkWriter
+from penstock.transport.tables import watermarks_on
 
 Answer = TypeVar("Answer")
 MINUTE = 60_000
@@ -105,6 +105,13 @@ def run_to_end(worker: Worker, processor: type[ps.Processor], driver: Driver, tu
     worker.run(finished)
 
 
+def report_of(processor: type[ps.Processor], end_reason: str = "") -> Outgoing:
+    """Return the report of a worker that runs to the end of its input, or has ended."""
+    return report_message(
+        Report(node_of(processor), "one", "machine", 1, 0, 0, (), Counts(), until_end=True, end_reason=end_reason)
+    )
+
+
 def begun(processor: type[ps.Processor]) -> tuple[Driver, MemoryStateFolder]:
     """Return a bus on which a processor has read all events and has stopped."""
     driver, states = Driver(processor), MemoryStateFolder()
@@ -116,7 +123,7 @@ def begun(processor: type[ps.Processor]) -> tuple[Driver, MemoryStateFolder]:
 
 
 def test_windows_that_an_upstream_watermark_completed_are_written() -> None:
-    """Although the group has read everything before the worker starts."""
+    """The group has read everything before the worker starts."""
     driver, states = begun(Minutes)
     with WatermarkWriter(driver.bus, "visits") as injector:
         injector.advance(MINUTE)
@@ -126,7 +133,7 @@ def test_windows_that_an_upstream_watermark_completed_are_written() -> None:
 
 
 def test_due_processing_time_timers_fire() -> None:
-    """As with upstream watermarks."""
+    """A run to the end writes their results, too, as it does for upstream watermarks."""
     driver, states = begun(Later)
     driver.clock.advance(2)
     run_to_end(worker_of(Later, driver, states), Later, driver)
@@ -135,7 +142,7 @@ def test_due_processing_time_timers_fire() -> None:
 
 
 def test_a_worker_without_buckets_stops() -> None:
-    """After the group has assigned all buckets to other workers, which have read them."""
+    """The group has assigned all buckets to other workers, which have read them."""
     driver, states = begun(Later)
     others = [worker_of(Later, driver, states, name) for name in ("two", "three")]
     for other in others * 3:  # both join, then the first releases a bucket for the second
@@ -161,7 +168,7 @@ class ExactLater(Later):
 
 
 def test_a_worker_without_buckets_ends_the_transaction_of_its_last_run() -> None:
-    """For which readers of the outputs would wait until its timeout."""
+    """Readers of the outputs would otherwise wait until its timeout."""
     driver, states = begun(ExactLater)
     others = [worker_of(ExactLater, driver, states, name) for name in ("two", "three")]
     for other in others * 3:
@@ -257,3 +264,111 @@ def test_the_last_watermarks_are_published_while_earlier_ones_are_being_sent() -
 
     found = watermarks_on(driver.bus)
     assert {found["copy", number].low_ms for number in range(2)} == {2 * MINUTE}
+
+
+class Filter(ps.Stateless):
+    """Passes visits on."""
+
+    reads, writes = ps.Category("raw_visits", Visit, key="page", event_time="at", buckets=2), visits
+
+    def process(self, event: Visit) -> list[Visit]:
+        """Return the visit."""
+        return [event]
+
+
+class Counting(ps.Stateful):
+    """Counts visits, and reports each of them."""
+
+    reads, writes, state = visits, counts, int
+
+    def process(self, event: Visit, state: int | None, context: ps.Context) -> tuple[int, list[Count]]:
+        """Count."""
+        return (state or 0) + 1, [Count(context.key, event.at, (state or 0) + 1)]
+
+
+def test_a_run_to_the_end_waits_for_those_before_it() -> None:
+    """It had ended at once, because its input was still empty when it started."""
+    assert [each.name for each in upstream_of(Counting, [Filter, Counting])] == ["filter"]
+    driver = Driver([Filter, Counting])
+    driver.bus.create(REPORTS)
+    driver.bus.writer().send(REPORTS.name, [report_of(Filter)])
+    worker = worker_of(Counting, driver, MemoryStateFolder())
+    at_end = UntilEnd(
+        ends_of(Counting.inputs(), driver.bus), "counting", driver.bus, upstream=["filter"], clock=driver.clock
+    )
+    deadline, waited = time.monotonic() + 30, 0
+
+    def finished(worker: Worker) -> bool:
+        nonlocal waited
+        assert time.monotonic() < deadline, "it does not end"
+        driver.clock.advance(0.5)
+        if worker.has_reached({}) and (waited := waited + 1) == 20:
+            write(driver.bus, visits, VISITS)
+            driver.bus.writer().send(REPORTS.name, [report_of(Filter, "stopped")])
+        return at_end(worker)
+
+    worker.run(finished)
+
+    assert waited >= 20
+    assert len(driver.read(counts)) == len(VISITS)
+
+
+def waiting_for_filter(driver: Driver) -> tuple[Worker, UntilEnd, Callable[[], None]]:
+    """Return a worker behind `Filter`, its end, and what lets time pass and reports the worker."""
+    forever = Report(node_of(Filter), "two", "machine", 2, 0, 0, (), Counts())
+    own = Report(node_of(Counting), "one", "machine", 3, 0, 0, (), Counts(), until_end=True)
+    driver.bus.writer().send(REPORTS.name, [report_message(forever)])
+    write(driver.bus, visits, VISITS)
+    worker = worker_of(Counting, driver, MemoryStateFolder())
+    ends = ends_of(Counting.inputs(), driver.bus)
+
+    def pass_time() -> None:
+        driver.clock.advance(REPORT_INTERVAL_S)
+        driver.bus.writer().send(REPORTS.name, [report_message(own)])
+
+    return worker, UntilEnd(ends, "counting", driver.bus, upstream=["filter"], clock=driver.clock), pass_time
+
+
+def test_a_run_to_the_end_does_not_wait_for_workers_that_are_gone_or_run_for_ever() -> None:
+    """A killed worker reports no end, and neither does a worker without an end."""
+    driver = Driver([Filter, Counting])
+    driver.bus.create(REPORTS)
+    driver.bus.writer().send(REPORTS.name, [report_of(Filter)])
+    worker, at_end, pass_time = waiting_for_filter(driver)
+    deadline, began_s = time.monotonic() + 30, driver.clock.monotonic_s()
+
+    def finished(worker: Worker) -> bool:
+        assert time.monotonic() < deadline, "it does not end"
+        pass_time()
+        return at_end(worker)
+
+    worker.run(finished)
+
+    assert driver.clock.monotonic_s() - began_s >= SILENT_AFTER_S
+    assert len(driver.read(counts)) == len(VISITS)
+
+
+def test_a_run_to_the_end_does_not_take_an_outage_for_the_silence_of_those_before_it() -> None:
+    """The processors before it have time to report again after the outage."""
+    driver = Driver([Filter, Counting])
+    driver.bus.create(REPORTS)
+    driver.bus.writer().send(REPORTS.name, [report_of(Filter)])
+    worker, at_end, pass_time = waiting_for_filter(driver)
+    driver.clock.advance(600)
+    turns = 0
+    for _ in range(5):
+        pass_time()
+        worker.run_once()
+        assert not at_end(worker)
+    driver.bus.writer().send(REPORTS.name, [report_of(Filter, "stopped")])
+
+    def finished(worker: Worker) -> bool:
+        nonlocal turns
+        turns += 1
+        assert turns < 100, "it does not end"
+        pass_time()
+        return at_end(worker)
+
+    worker.run(finished)
+
+    assert len(driver.read(counts)) == len(VISITS)

@@ -13,18 +13,17 @@ import pytest
 from support.machines import Machine, create_categories, read, write
 
 import penstock as ps
-from penstock.backfill.errors import BackfillRefused
+from penstock.backfill import BackfillRefused
 from penstock.backfill.run.bootstrap import refuse_if_started
-from penstock.ops.testing import Crash, Driver
-from penstock.ops.worker.backups import WorkerBackups
-from penstock.ops.worker.resume_checks import PositionsExpired
-from penstock.processors.shard.checkpoints import Step
+from penstock.ops.kernel import Crash, Driver
+from penstock.ops.kernel.shards.backups import WorkerBackups
+from penstock.ops.kernel.shards.resume_checks import PositionsExpired
+from penstock.processors.shard import Step
 from penstock.processors.shard.resume_point import AmbiguousTransaction
-from penstock.state.files.local_files import LocalFileStore
-from penstock.transport.category_spec import CategoryState
-from penstock.transport.errors import OffsetOutOfRange
+from penstock.state.files import LocalFileStore
+from penstock.transport import CategoryState, OffsetOutOfRange
 from penstock.transport.memory import MemoryBus
-from penstock.transport.tables.registrations import forget_registration, registration_of
+from penstock.transport.tables import forget_registration, registration_of
 
 LEAST, MOST, EXACT = ps.Semantics.AT_LEAST_ONCE, ps.Semantics.AT_MOST_ONCE, ps.Semantics.EXACTLY_ONCE
 
@@ -202,7 +201,7 @@ def test_a_worker_without_state_does_not_start_from_the_beginning(
 def test_outputs_are_repeated_only_if_allowed_and_all_events_are_retained(
     machine: Machine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log says so. If the bus has dropped events, their processing is unknown."""
+    """The log reports the repetition. If the bus has dropped events, their processing is unknown."""
     expired(machine, Copies)
     machine.bus.start = 1  # type: ignore[attr-defined]
     with pytest.raises(PositionsExpired, match="skip expired events, processed or not"):
@@ -252,7 +251,7 @@ def test_another_machine_restores_the_backup(machine: Machine, processor: type[p
 
 @pytest.mark.parametrize("processor", LOCAL)
 def test_without_any_state_it_is_rebuilt_or_refused(machine: Machine, processor: type[ps.Processor]) -> None:
-    """From all events, if the bus has them and outputs may repeat; from the changelog, if there is one."""
+    """The state is rebuilt from all events if outputs may repeat, or from the changelog. Otherwise the worker refuses to start."""
     expired(machine, processor)
     other = elsewhere(machine)
     if processor in REPEATING:
@@ -334,7 +333,7 @@ def die_before_applying(gap: object) -> None:
 
 
 def test_a_shared_store_contains_its_position() -> None:
-    """On any worker that continues."""
+    """Any worker that continues finds the position there."""
     driver = Driver(TotalsShared)
     driver.send(readings, made(0, 60))
     driver._discard_worker(TotalsShared)
@@ -346,7 +345,7 @@ def test_a_shared_store_contains_its_position() -> None:
 
 @pytest.mark.parametrize("crash", [None, Step.COMMIT_TRANSACTION])
 def test_a_processor_that_never_committed_starts_from_the_beginning(crash: Step | None) -> None:
-    """After the first commit and not before: a worker that died earlier leaves no record."""
+    """Only the first commit leaves a record, so a worker that died earlier leaves none."""
     driver = Driver(CopiesOnce)
     driver.send(readings, [*made(0, 60), *([Crash(before=crash)] if crash else [])])
     record = registration_of(driver.bus, CopiesOnce.name).shards[0]
@@ -373,7 +372,7 @@ def test_a_bootstrap_does_not_treat_an_expired_processor_as_new(machine: Machine
 
 
 def test_a_state_before_the_first_retained_event_is_refused(machine: Machine) -> None:
-    """As with positions: no event is skipped."""
+    """The worker skips no event, as with expired positions."""
     expired(machine, Totals)
     machine.bus.start = 61  # type: ignore[attr-defined]
 

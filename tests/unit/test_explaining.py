@@ -12,17 +12,14 @@ import pytest
 from support.batches import write_batch
 
 import penstock as ps
-from penstock.backfill.archive.archiver import Archiver
+from penstock.backfill import BackfillRefused, WarehouseError
+from penstock.backfill.archive import Archiver
+from penstock.backfill.compare import DifferenceExplanation, explain
 from penstock.backfill.compare.comparer import Kind
-from penstock.backfill.compare.explanation import Explanation, explain
-from penstock.backfill.errors import BackfillRefused, WarehouseError
-from penstock.backfill.warehouse.layout import By, Days
-from penstock.backfill.warehouse.listing import Listing
-from penstock.backfill.warehouse.schema_evolution import content_of, table_of
-from penstock.backfill.warehouse.warehouse import open_warehouse
-from penstock.ops.testing import Driver
-from penstock.processors.apps.apps import AppName
-from penstock.transport.messages import Bucket
+from penstock.backfill.warehouse import DayOf, Days, Listing, content_of, open_warehouse, table_of
+from penstock.ops.kernel import Driver
+from penstock.processors.apps import AppName
+from penstock.transport import Bucket
 
 APP = AppName(Path(__file__))
 HOUR = 3_600_000
@@ -107,13 +104,13 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def explained(root: Path, key: str, processor: str | None = None, limit: int = 50) -> Explanation:
+def explained(root: Path, key: str, processor: str | None = None, limit: int = 50) -> DifferenceExplanation:
     app = AppName(APP.path, processor)
     return explain(app, open_warehouse(root / "archive"), open_warehouse(root / "batch"), key, DAYS, limit=limit)
 
 
 def test_events_of_a_key_have_their_lateness(root: Path) -> None:
-    """Relative to the newest event of their bucket, including other keys and days; in order of event time."""
+    """Lateness is relative to the newest event of the bucket, including other keys and days. Events are in order of event time."""
     found = explained(root, "a")
 
     assert [(event.offset, event.behind_ms) for event in found.events] == [
@@ -166,7 +163,7 @@ def test_an_archive_by_arrival_and_half_compacted_gives_the_same_explanation(roo
     categories = APP.load().categories()
     ends = {Bucket(c.name, n): end for c in categories for n, end in driver.bus.describe(c.name).ends.items()}
     warehouse = open_warehouse(tmp_path / "archive")
-    Archiver(driver.bus, categories, warehouse, segment_events=2, by=By.ARRIVAL).run(lambda it: it.has_reached(ends))
+    Archiver(driver.bus, categories, warehouse, segment_events=2, by=DayOf.ARRIVAL).run(lambda it: it.has_reached(ends))
     [day] = Listing.of(warehouse, "ticks").days
     parts = Listing.of(warehouse, "ticks").of_day(day)[:2]
     rows = pa.concat_tables([table_of(warehouse.read(part)) for part in parts])

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from support.replays import EMPTY, at
 
 import penstock as ps
-from penstock.ops.replay.bus_source import BusEventSource
-from penstock.ops.replay.errors import ReplayRefused
-from penstock.ops.replay.event_places import EventPlace
-from penstock.ops.replay.event_source import Span
-from penstock.ops.replay.explanation import Explanation, Question
-from penstock.ops.testing import Driver
+from penstock.ops.kernel import Driver
+from penstock.ops.look_back import BusEventSource, PastRange
+from penstock.ops.look_back.replay.errors import ReplayRefused
+from penstock.ops.look_back.replay.event_places import EventPlace
+from penstock.ops.look_back.replay.explanation import Explanation, Question
 
 START_MS = 4_102_444_800_000
 
@@ -95,14 +94,14 @@ def explained(
     driver: Driver, processor: type[ps.Processor], key: str, until_s: float = 3_600, since_s: float = 0
 ) -> list[Explanation]:
     """Return what led to the last output with a key, and upstream."""
-    span = Span(at(START_MS + round(1_000 * since_s)), at(START_MS + round(1_000 * until_s)))
+    span = PastRange(at(START_MS + round(1_000 * since_s)), at(START_MS + round(1_000 * until_s)))
     question = Question(driver.bus, lambda running: BusEventSource(running, driver.bus), EMPTY, span)
     found = question.last_output(processor, lambda output: output.key == key)
     return [] if found is None else [found, *question.upstream(found, APP)]
 
 
 def test_an_output_is_followed_to_the_first_event_of_the_app() -> None:
-    """With the state before and after; a meter's reading became an event of its house in another bucket."""
+    """The explanation has the state before and after. A meter's reading became an event of its house in another bucket."""
     driver = sent(("m1", 3, "h1"), ("m2", 4, "h2"), ("m3", 5, "h1"), ("m1", 0, "h1"))
     total, reading = explained(driver, Totals, "h1", until_s=60)
 
@@ -136,7 +135,7 @@ def test_the_last_output_before_the_moment_is_explained(readings: list[tuple[str
 
 
 def test_the_result_of_a_window_has_its_events() -> None:
-    """Those of its key and window only, also where the engine calls no `observe`; the key of the output differs from the key of the state."""
+    """The events have its key and window, even if the engine calls no `observe`. The output and the state have different keys."""
     driver = sent(("a", 1, "h1"), ("b", 1, "h2"), ("c", 1, "h1"), ("d", 1, "h1"), step_ms=25_000)
     result, *upstream = explained(driver, ByMinute, "minute-h1")
 
@@ -148,10 +147,10 @@ def test_the_result_of_a_window_has_its_events() -> None:
 
 
 def test_a_timer_is_the_cause_of_its_output() -> None:
-    """There is no event to follow upstream."""
+    """No event can be followed upstream."""
     driver = sent(("m", 3, "h1"), ("n", 1, "h2"), step_ms=100_000)
     driver.send(raw, [Reading("m", START_MS + 300_000, 1, "h1")])
-    span = Span(at(START_MS), at(START_MS + 3_600_000))
+    span = PastRange(at(START_MS), at(START_MS + 3_600_000))
     question = Question(driver.bus, lambda running: BusEventSource(running, driver.bus), EMPTY, span)
     found = question.last_output(Totals, lambda output: output.key == "h1" and output.record.litres == 0)
     assert found is not None
@@ -165,7 +164,7 @@ def test_an_unknown_origin_is_reported() -> None:
     driver = sent(("m", 3, "h1"))
     driver.send(clean, [Reading("x", START_MS + 5_000, 4, "h1")])
     notes: list[str] = []
-    span = Span(at(START_MS), at(START_MS + 3_600_000))
+    span = PastRange(at(START_MS), at(START_MS + 3_600_000))
     question = Question(driver.bus, lambda running: BusEventSource(running, driver.bus), EMPTY, span, notes.append)
     found = question.last_output(Totals, lambda output: output.key == "h1")
     assert found is not None
@@ -175,6 +174,6 @@ def test_an_unknown_origin_is_reported() -> None:
 
 
 def test_a_processor_whose_calls_cannot_be_followed_is_refused() -> None:
-    """With the reason."""
+    """The error contains the reason."""
     with pytest.raises(ReplayRefused, match="Pipe cannot be explained"):
         explained(sent(), ps.Pipe, "h1")

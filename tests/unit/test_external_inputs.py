@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from io import BytesIO
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import typer
 from support.warehouses import MemoryWarehouse
 
 import penstock as ps
-from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.sources.coverage import WantedDays
-from penstock.backfill.sources.external_inputs import external_input_notes, external_inputs
-from penstock.backfill.warehouse.layout import Days, OtherFile
-from penstock.ops.cli.backfill import parse_input
+from penstock.backfill import BackfillRefused
+from penstock.backfill.sources import WantedDays, external_input_notes, external_inputs
+from penstock.backfill.warehouse import Days
+from penstock.backfill.warehouse.layout import OtherFile
+from penstock.ops.batch.commands.backfill import parse_input
+
+pd: Any = import_module("pandas")  # without types
 
 
 class Reading(ps.Record, frozen=True):
@@ -24,12 +32,22 @@ class Reading(ps.Record, frozen=True):
 readings, others = (ps.Category(name, Reading, key="sensor", event_time="at") for name in ("readings", "others"))
 
 
+def parquet(**columns: list[object]) -> bytes:
+    """Return a file of another tool with these columns beside the record's."""
+    content = BytesIO()
+    pq.write_table(pa.table({"sensor": ["a"], "at": [1], **columns}), content)
+    return content.getvalue()
+
+
+OUTPUT = parquet(_key=["a"], _event_time=[1])
+
+
 @pytest.fixture
 def output() -> MemoryWarehouse:
     """The output of an earlier run, of two days."""
     output = MemoryWarehouse()
     for day in ("1970-01-01", "1970-01-03"):
-        output.write(OtherFile("readings", day, "part-0.parquet"), b"PAR1")
+        output.write(OtherFile("readings", day, "part-0.parquet"), OUTPUT)
     return output
 
 
@@ -37,7 +55,7 @@ def test_a_categorys_own_location_takes_precedence(output: MemoryWarehouse) -> N
     """Categories without a location come from the warehouse."""
     both = MemoryWarehouse()
     for name in ("readings", "others"):
-        both.write(OtherFile(name, "1970-01-01", "part-0.parquet"), b"PAR1")
+        both.write(OtherFile(name, "1970-01-01", "part-0.parquet"), OUTPUT)
 
     assert external_inputs({"readings": output, "": both}, [readings, others]) == {"readings": output, "others": both}
     assert external_inputs({"readings": output}, [readings, others]) == {"readings": output}
@@ -60,6 +78,30 @@ def test_an_archive_is_refused_as_an_external_input(output: MemoryWarehouse) -> 
     )
     with pytest.raises(BackfillRefused, match=r"category=readings is an archive.*Pass it as --warehouse"):
         external_inputs({"readings": output}, [readings])
+
+
+@pytest.mark.parametrize(
+    ("content", "missing"),
+    [
+        (parquet(), "no column _key and no column _event_time"),
+        (parquet(_key=["a"]), "no column _event_time"),
+        (parquet(_event_time=[1]), "no column _key"),
+    ],
+)
+def test_files_without_keys_and_event_times_are_refused(output: MemoryWarehouse, content: bytes, missing: str) -> None:
+    """The run would otherwise skip their events silently. One such file among others is found, too."""
+    output.write(OtherFile("readings", "1970-01-02", "part-1.parquet"), content)
+    with pytest.raises(BackfillRefused, match=rf"ds=1970-01-02/part-1\.parquet has {missing}\. Nothing was started"):
+        external_inputs({"readings": output}, [readings])
+
+
+def test_the_advice_for_pandas_gives_the_columns() -> None:
+    """The event time is in milliseconds, whatever the resolution of the column."""
+    df = pd.DataFrame({"id": [7], "at": pd.to_datetime(["2024-02-29T12:00:00.123456789Z"])})
+    df["_key"] = df["id"].astype(str)
+    df["_event_time"] = df["at"].astype("datetime64[ms, UTC]").astype("int64")
+
+    assert df[["_key", "_event_time"]].to_numpy().tolist() == [["7", 1_709_208_000_123]]
 
 
 def test_notes_name_the_location_and_missing_days(output: MemoryWarehouse) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, IntEnum
 from typing import Annotated, Any, Literal
@@ -16,16 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock import Category, EventTime, Record
-from penstock.backfill.warehouse.columns import Columns
+from penstock.backfill.warehouse import RecordColumns
 from penstock.codecs import CodecSpec, MessagePack
 from penstock.errors import DeclarationError
-from penstock.processors.declare.record_check import InvalidRecord
+from penstock.processors.declare import InvalidRecord
+from penstock.transport import MessageCopy
+from penstock.transport.codecs import Codecs
 from penstock.transport.codecs.avro import fingerprint_with_logical_types, schema_of
-from penstock.transport.codecs.by_category import Codecs
-from penstock.transport.memory.bus import MemoryBus
-from penstock.transport.messages import MessageCopy
-
-UTC = timezone.utc
+from penstock.transport.memory import MemoryBus
 
 
 class Side(Enum):
@@ -120,7 +118,7 @@ def through_codec(name: Literal["json", "avro"] | CodecSpec) -> Callable[[Sequen
 
 def through_columns(records: Sequence[Any]) -> list[Any]:
     """Store records in the warehouse's columns and read them."""
-    columns = Columns(Trade)
+    columns = RecordColumns(Trade)
     return columns.records(pa.RecordBatch.from_arrays(columns.arrays(records), schema=columns.schema))
 
 
@@ -267,7 +265,7 @@ def test_avro_schemas_have_logical_types() -> None:
 
 def test_columns_have_types_of_spark() -> None:
     """Spark sees timestamps, dates and decimals."""
-    schema = Columns(Trade).schema
+    schema = RecordColumns(Trade).schema
 
     assert schema.field("tradedAt").type == pa.timestamp("us", tz="UTC")
     assert schema.field("day").type == pa.date32()
@@ -285,4 +283,4 @@ def test_invalid_digits_are_refused_at_the_declaration() -> None:
         price: Annotated[Decimal, msgspec.Meta(extra={"precision": 50, "scale": 2})]
 
     with pytest.raises(DeclarationError, match="precision 50 and scale 2"):
-        Columns(Broken)
+        RecordColumns(Broken)

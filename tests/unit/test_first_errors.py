@@ -10,13 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 import penstock as ps
-from penstock.ops.cli.command_line import app
-from penstock.ops.snapshots import taking
-from penstock.ops.snapshots.snapshot import SnapshotError
-from penstock.processors.retry import Retry
-from penstock.state.errors import FileStoreRefuses
-from penstock.state.files.local_files import LocalFileStore
-from penstock.state.files.wrappers import RetryingFileStore
+from penstock.ops.change.snapshots import taking
+from penstock.ops.change.snapshots.snapshot import SnapshotError
+from penstock.ops.shell.command_line.main import app
+from penstock.processors import CallRetry
+from penstock.state import FileStoreRefuses
+from penstock.state.files import LocalFileStore, RetryingFileStore
 from penstock.testing import Driver
 
 
@@ -38,14 +37,14 @@ class Totals(ps.Stateful[Reading, int, Reading]):
 
 
 def test_a_refused_path_is_not_retried(tmp_path: Path) -> None:
-    """A folder without the right to write is no outage."""
+    """A folder without the right to write is not an outage."""
     (tmp_path / "file").touch()
 
     def wait(_: float) -> None:
         raise AssertionError("it waits")
 
     store = RetryingFileStore(
-        LocalFileStore(tmp_path / "file" / "warehouse"), Retry(240, pause=wait), "Nothing is lost."
+        LocalFileStore(tmp_path / "file" / "warehouse"), CallRetry(240, pause=wait), "Nothing is lost."
     )
     with pytest.raises(FileStoreRefuses, match=r"was not written: File exists\..*Nothing is lost\."):
         store.write("a", [b"x"])
@@ -80,7 +79,7 @@ def test_an_argument_of_another_kind_is_recognised(words: list[str], hint: str) 
 
 def test_ctrl_c_is_caught_before_anything_is_imported() -> None:
     """Modules that take long would otherwise end in a traceback."""
-    code = "import sys; before = set(sys.modules); import penstock.ops.cli; print(*sorted(set(sys.modules) - before))"
+    code = "import sys; before = set(sys.modules); import penstock.command; print(*sorted(set(sys.modules) - before))"
     root = str(Path(ps.__file__).parents[1])
     done = subprocess.run(
         [sys.executable, "-S", "-c", f"import sys; sys.path.insert(0, {root!r}); {code}"],
@@ -91,5 +90,5 @@ def test_ctrl_c_is_caught_before_anything_is_imported() -> None:
     )
 
     imported = set(done.stdout.split())
-    assert "penstock.ops.cli" in imported
-    assert not imported & {"typing", "enum", "re", "signal", "contextlib", "typer", "penstock.ops.cli.start"}
+    assert "penstock.command" in imported
+    assert not imported & {"typing", "enum", "re", "signal", "contextlib", "typer", "penstock.ops.shell.process.start"}

@@ -15,7 +15,7 @@ from msgspec.structs import asdict, astuple, replace
 from truth.flights import Answer, answer
 
 import penstock as ps
-from penstock.ops.testing import Driver
+from penstock.ops.kernel import Driver
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "flights"))
 
@@ -193,7 +193,7 @@ def expect_same_rows(found: Sequence[ps.Record], true: pl.DataFrame) -> None:
 
 
 def test_flights_are_produced_by_actual_departure(whole: Whole) -> None:
-    """All 336,776 flights in the order in which they left, ties by row."""
+    """All 336,776 flights are produced in the order in which they left. Ties are in the order of the rows."""
     found = source.flights()
 
     assert whole.produced == len(found) == 336_776

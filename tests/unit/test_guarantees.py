@@ -1,4 +1,4 @@
-"""The claims of the guarantees page, and the tests that fail if a claim is wrong."""
+"""The claims of the pages on guarantees, and the tests that fail if a claim is wrong."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+PAGE = "".join(
+    (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8") for page in ("guarantees", "failures", "bad-events")
+)
 DEATHS = "unit/test_crashes.py::test_guarantees_hold_whenever_workers_die"
 KILLS = "faults/test_every_gap.py::test_guarantees_hold_after_a_kill"
 LOST_DISKS = "faults/test_every_gap.py::test_guarantees_hold_without_the_disk"
@@ -70,6 +72,21 @@ ROWS = {
     "the only replica of a bucket is killed with open transactions": (
         "faults/test_killed_broker.py::test_transactions_left_open_by_a_killed_broker_neither_count_nor_block",
         "unit/test_sweeping.py::test_open_transactions_of_silent_workers_are_aborted_after_the_limit",
+    ),
+    "the brokers confirm a commit and do not carry it out, as an overloaded lone broker may": (
+        "unit/test_lost_markers.py::test_the_outputs_of_a_commit_without_markers_are_written_again",
+        "contract/test_bus.py::test_a_commit_that_kafka_confirms_and_does_not_carry_out_does_not_count",
+    ),
+    "the brokers take the outputs of a checkpoint too slowly: a quota, a slow link, an overload": (
+        "unit/test_output_pace.py::test_a_backlog_passes_a_bus_that_accepts_little",
+        "unit/test_output_pace.py::test_checkpoints_grow_again_where_they_are_saved_quickly",
+        "unit/test_output_pace.py::test_the_time_of_outputs_is_extended_up_to_what_the_brokers_allow",
+        "contract/test_bus.py::test_kafka_refuses_a_transaction_that_is_longer_than_it_allows",
+    ),
+    "your code takes longer for a batch than `max.poll.interval.ms` (5 minutes)": (
+        "unit/test_slow_code.py::test_a_worker_keeps_its_membership_while_code_of_a_processor_runs",
+        "contract/test_bus.py::test_a_reader_that_is_kept_alive_keeps_its_buckets_without_polling",
+        "unit/test_slow_code.py::test_a_reader_that_did_not_poll_blames_no_other_worker",
     ),
     "an archiver pauses for longer than its session, then continues": (
         "faults/test_archiver_zombies.py::test_a_paused_archiver_changes_nothing_of_its_successors",
@@ -195,7 +212,7 @@ ROWS = {
         DEATHS,
     ),
 }
-"""Tests per row; the key is the first cell of a row in the page's tables."""
+"""Tests per row; the key is the first cell of a row in the tables."""
 
 SENTENCES = {
     "so a paused worker that wakes up writes nothing": (
@@ -208,7 +225,9 @@ SENTENCES = {
         "unit/test_parquet_sink.py::test_files_contain_each_row_once_whenever_workers_die",
         "unit/test_parquet_sink.py::test_rows_of_an_unconfirmed_checkpoint_are_in_the_next_file",
     ),
-    "It never removes a row": ("unit/test_parquet_sink.py::test_a_paused_worker_repeats_rows_and_removes_none",),
+    "wakes up finds the claim of its successor": (
+        "unit/test_parquet_sink.py::test_a_worker_that_another_one_has_replaced_writes_nothing",
+    ),
     "a request without an answer is repeated with the same `Idempotency-Key`": (
         "unit/test_http_sink.py::test_an_interrupted_request_is_repeated_under_its_key",
         "unit/test_http_sink.py::test_rows_have_the_declared_guarantee_whenever_workers_die",
@@ -217,8 +236,11 @@ SENTENCES = {
     "no transaction includes both": ("unit/test_sinks.py::test_combinations_that_cannot_hold_are_refused",),
     "The worker stops and says so": ("unit/test_sinks.py::test_a_sink_that_has_lost_rows_stops_the_worker",),
     "make the group's positions count again": ("unit/test_sinks.py::test_after_a_reset_the_group_decides_again",),
-    "nothing of the checkpoint is saved": (
-        "contract/test_sink_writers.py::test_a_row_that_the_table_refuses_writes_nothing",
+    "go to the dead letters, before the other rows of the checkpoint are written to a table": (
+        "contract/test_sink_writers.py::test_refused_rows_are_left_out_and_the_others_are_written_once",
+    ),
+    "the worker stops before the checkpoint, and nothing of it is saved": (
+        "contract/test_sink_writers.py::test_a_refused_row_can_stop_the_worker_and_writes_nothing",
     ),
     "Penstock refuses other pairs before the first event, and gives the reason": (
         "unit/test_declarations.py::test_an_invalid_declaration_is_refused",
@@ -239,7 +261,7 @@ SENTENCES = {
         "unit/test_tombstones.py::test_each_tombstone_is_written_exactly_once_despite_crashes",
         "integration/test_written_tombstones.py::test_a_plain_client_reads_the_keys_and_null_values",
     ),
-    "the inputs may interleave differently, so their outputs may repeat": (DEATHS,),
+    "these may interleave differently, so the outputs may repeat": (DEATHS,),
     "A lost state is rebuilt from the changelog, exactly as it was committed": (
         DEATHS,
         "unit/test_changelog_in_sight.py::test_a_state_is_rebuilt_up_to_the_committed_checkpoint",
@@ -263,8 +285,9 @@ SENTENCES = {
     "the event that produced it becomes a dead letter": (
         "unit/test_values.py::test_an_invalid_observation_becomes_a_dead_letter_in_any_storage",
     ),
-    "perhaps after newer outputs of its successor": (
-        "unit/test_states_behind_outputs.py::test_a_paused_worker_sends_its_outputs_after_its_successor",
+    "Outputs that no transaction fences do not follow newer ones of its successor": (
+        "unit/test_states_behind_outputs.py::test_a_paused_worker_sends_no_output_after_its_successor",
+        "unit/test_states_behind_outputs.py::test_outputs_that_were_computed_before_a_pause_are_sent_by_the_owner_only",
     ),
     "inputs that have caught up wait for the others before the worker reads their new events": (
         "unit/test_states_behind_outputs.py::test_an_older_state_loses_no_new_event",
@@ -396,10 +419,10 @@ TABLES = (
 
 
 def first_cells() -> Iterator[str]:
-    """Yield the first cell of each row in the page's tables of claims."""
+    """Yield the first cell of each row in the tables of claims."""
     for table in TABLES:
         _, found, rest = PAGE.partition(f"\n{table}")
-        assert found, f"the page has no table that begins with {table}"
+        assert found, f"no page has a table that begins with {table}"
         rows = rest.split("\n\n", 1)[0].splitlines()[2:]
         yield from (row.split(" | ")[0].removeprefix("| ") for row in rows)
 

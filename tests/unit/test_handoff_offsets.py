@@ -10,23 +10,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.backfill.archive.archived_ends import archived_ends
-from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.sources.handoff_offsets import (
-    CategoryEnds,
-    HandoffOffset,
-    HandoffOffsets,
-    handoff_offset,
-    handoff_offsets,
-)
-from penstock.backfill.warehouse.layout import Note, StoredFile
-from penstock.backfill.warehouse.listing import OpenSegments
-from penstock.backfill.warehouse.notes import ARCHIVE
-from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
-from penstock.transport.category_spec import CategorySpec, CategoryState
+from penstock.backfill import BackfillRefused
+from penstock.backfill.archive import Archiver, archived_ends
+from penstock.backfill.sources import HandoffOffsets, handoff_offsets
+from penstock.backfill.sources.handoff_offsets import CategoryEnds, HandoffOffset, handoff_offset
+from penstock.backfill.warehouse import ARCHIVE, ArchivedFile, Note, OpenSegments, Warehouse, open_warehouse
+from penstock.transport import Bucket, CategorySpec, CategoryState, Outgoing
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket, Outgoing
 
 BUCKET = Bucket("calls", 2)
 
@@ -79,13 +69,13 @@ def test_a_warehouse_of_another_bus_is_refused(committed: int, noted: int, start
 
 @pytest.mark.parametrize(("committed", "has_files"), [(7, False), (None, True)])
 def test_a_warehouse_without_notes_is_refused(committed: int | None, has_files: bool) -> None:
-    """With a committed position, or with files of unknown extent."""
+    """Such a warehouse has a committed position, or files of unknown extent."""
     with pytest.raises(BackfillRefused, match="run the archiver once"):
         handoff_offset(BUCKET, CategoryEnds(committed, None, has_files, 0, 9), "there")
 
 
 def test_a_bucket_that_was_never_archived_comes_from_the_bus_alone() -> None:
-    """From its first event on the bus."""
+    """It is read from its first event on the bus."""
     assert handoff_offset(BUCKET, CategoryEnds(None, None, has_files=False, start=3, end=9), "there") == HandoffOffset(
         3, 9
     )
@@ -102,7 +92,7 @@ def test_the_archive_alone_ends_at_the_handoff_offsets() -> None:
 @settings(deadline=None)
 @given(borders=st.dictionaries(st.integers(0, 4), st.tuples(offsets, offsets)), length=st.integers(1, 20))
 def test_the_bus_is_read_from_the_handoff_offsets_on(borders: dict[int, tuple[int, int]], length: int) -> None:
-    """In ranges of a limited length."""
+    """It is read in ranges of a limited length."""
     by_bucket = {number: HandoffOffset(min(pair), max(pair)) for number, pair in borders.items()}
     offset_ranges = HandoffOffsets("calls", by_bucket, 10).offset_ranges(length)
 
@@ -116,7 +106,7 @@ def test_the_bus_is_read_from_the_handoff_offsets_on(borders: dict[int, tuple[in
 @given(border=st.integers(0, 100), segment=st.integers(0, 10), is_compacted=st.booleans())
 def test_only_files_of_the_open_segment_may_change(border: int, segment: int, is_compacted: bool) -> None:
     """Full segments never change; files after the open segment are beyond the handoff offset."""
-    file = StoredFile("calls", "2013-01-01", 0, segment * 10, segment * 10 + 10 if is_compacted else -1)
+    file = ArchivedFile("calls", "2013-01-01", 0, segment * 10, segment * 10 + 10 if is_compacted else -1)
     open_from = OpenSegments.at({0: border}, 10)
 
     assert open_from.is_growing(file) == (not is_compacted and segment * 10 <= border < segment * 10 + 10)
@@ -138,7 +128,7 @@ def half(tmp_path: Path) -> tuple[MemoryBus, Warehouse]:
 
 
 def test_the_handoff_offset_is_the_archivers_position(half: tuple[MemoryBus, Warehouse]) -> None:
-    """For each bucket; the end is the end on the bus."""
+    """Each bucket has its own position, and its end is the end on the bus."""
     found = handoff_offsets(*half, calls.name)
 
     assert found == HandoffOffsets(calls.name, dict.fromkeys(range(3), HandoffOffset(10, 20)), 4)

@@ -16,14 +16,13 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from support.secured_kafka import certificate
 
-from penstock.ops.config.configuration import Configuration
-from penstock.ops.config.errors import ConfigRefused
-from penstock.ops.config.hdfs import Hdfs, set_variables
-from penstock.ops.config.toml_file import TomlFile
-from penstock.state.errors import FileStoreRefuses, FileStoreUnreachable
-from penstock.state.files.file_store import open_file_store
+from penstock.ops.shell import TomlFile
+from penstock.ops.shell.config.configuration import Configuration
+from penstock.ops.shell.config.errors import ConfigRefused
+from penstock.ops.shell.config.hdfs import HdfsSection, set_variables
+from penstock.state import FileStoreRefuses, FileStoreUnreachable
+from penstock.state.files import CA, REFUSAL, TOKEN, TOKEN_FILE, open_file_store
 from penstock.state.files.hdfs_files import HdfsFileStore
-from penstock.state.files.hdfs_variables import CA, REFUSAL, TOKEN, TOKEN_FILE
 
 SECRET = "HAAEcGVubgRwZW5uAIoBgeheim"  # noqa: S105 - a token of a test
 
@@ -38,6 +37,7 @@ class WebHdfs(ThreadingHTTPServer):
         self.files: dict[str, bytes] = {}
         self.users: list[str] = []
         self.denies = False
+        self.data_node = ""
 
     @property
     def address(self) -> str:
@@ -55,7 +55,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if query["op"] == "CREATE" and "step" not in query:
             self.send_response(307)
-            self.send_header("Location", f"{self.server.address}{self.path}&step=2")
+            self.send_header("Location", f"{self.server.data_node or self.server.address}{self.path}&step=2")
             self.send_header("Content-Length", "0")
             self.end_headers()
         elif query["op"] == "CREATE":
@@ -127,7 +127,7 @@ def configure(tmp_path: Path, table: str) -> None:
     """Write a configuration with a table for HDFS, and set its variables."""
     path = tmp_path / "penstock.toml"
     path.write_text(f"[hdfs]\n{table}\n")
-    set_variables(Configuration(TomlFile.read(path), {}, {"hdfs": Hdfs}))
+    set_variables(Configuration(TomlFile.read(path), {}, {"hdfs": HdfsSection}))
 
 
 @pytest.fixture(autouse=True)
@@ -139,7 +139,7 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_token_from_a_file_opens_hdfs_over_tls(tmp_path: Path) -> None:
-    """With the certificates of the configuration only; a renewed token is used at once."""
+    """Only the configured certificates are trusted. A renewed token is used at once."""
     authority = certificate(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(authority, tmp_path / "key.pem")
@@ -164,7 +164,7 @@ def test_a_token_from_a_file_opens_hdfs_over_tls(tmp_path: Path) -> None:
 
 
 def test_tokens_are_in_no_error_and_no_log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither of an answer nor of a failed connection, also with the log of the HTTP library."""
+    """The error of an answer, the error of a failed connection and the log of the HTTP library omit it."""
     monkeypatch.setenv(TOKEN, SECRET)
     caplog.set_level(logging.DEBUG, "urllib3.connectionpool")
     with web_hdfs() as server:
@@ -173,27 +173,66 @@ def test_tokens_are_in_no_error_and_no_log(caplog: pytest.LogCaptureFixture, mon
         server.accepted = "other"
         with pytest.raises(FileStoreUnreachable) as refused:
             store.write("a", [b"one"])
+        encrypted = HdfsFileStore("hdfs://127.0.0.1:8020/backups", server.address.replace("http:", "https:"))
+        with pytest.raises(FileStoreUnreachable) as failed:
+            encrypted.write("a", [b"one"])
     with pytest.raises(FileStoreUnreachable) as unreachable:
         store.write("a", [b"one"])
-    errors = [refused.value, unreachable.value]
+    errors = [refused.value, failed.value, unreachable.value]
     causes = [cause for error in errors for cause in (error, error.__cause__) if cause is not None]
 
     assert "delegation=…" in caplog.text
     assert SECRET not in caplog.text
     assert not [cause for cause in causes if SECRET in str(cause)]
-    assert "delegation=…" in str(unreachable.value)
+    assert "delegation=…" in str(failed.value)
+    assert failed.value.__suppress_context__
     assert unreachable.value.__suppress_context__
 
 
 @pytest.mark.parametrize("variables", [{"SPARK_USER": "ann"}, {"HADOOP_USER_NAME": "ann", "SPARK_USER": "bob"}])
 def test_without_a_token_the_user_is_named(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
-    """In an executor it is the driver's user, who owns the folder of the output; a secured cluster refuses it."""
+    """An executor names the driver's user, who owns the folder of the output. A secured cluster refuses the user."""
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     with web_hdfs() as server, pytest.raises(FileStoreUnreachable, match="Authentication required"):
         HdfsFileStore("hdfs://127.0.0.1:8020/backups", server.address).write("a", [b"one"])
 
     assert set(server.users) == {"ann"}
+
+
+@pytest.mark.parametrize(
+    ("webhdfs", "words"),
+    [
+        (
+            "http://penstock-test.invalid:9870",
+            r"^/backups/a was not written: the host name penstock-test\.invalid cannot be resolved \(.+\)\. .*Make the name known to this machine, or correct the WebHDFS address, http://penstock-test\.invalid:9870 \(--webhdfs",
+        ),
+        (
+            "http://127.0.0.1:1",
+            r"^/backups/a was not written: nothing listens at 127\.0\.0\.1:1\. .*Start the NameNode",
+        ),
+    ],
+)
+def test_a_server_that_is_not_reached_is_named(monkeypatch: pytest.MonkeyPatch, webhdfs: str, words: str) -> None:
+    """With what is known, and without the objects of the HTTP library; the token is in no part of the error."""
+    monkeypatch.setenv(TOKEN, SECRET)
+    with pytest.raises(FileStoreUnreachable, match=words) as caught:
+        HdfsFileStore("hdfs://127.0.0.1:8020/backups", webhdfs).write("a", [b"one"])
+
+    assert "Pool" not in str(caught.value)
+    assert SECRET not in str(caught.value)
+    assert caught.value.__suppress_context__
+
+
+def test_a_data_node_that_is_not_reached_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The NameNode answers, so its address is right."""
+    monkeypatch.setenv(TOKEN, SECRET)
+    nowhere = r"nothing listens at 127\.0\.0\.1:1\. .*It is the DataNode"
+    with web_hdfs() as server:
+        server.data_node = "http://127.0.0.1:1"
+        store = HdfsFileStore("hdfs://127.0.0.1:8020/backups", server.address)
+        with pytest.raises(FileStoreUnreachable, match=nowhere):
+            store.write("a", [b"one"])
 
 
 @pytest.mark.parametrize(("content", "words"), [(None, "FileNotFoundError"), ("", "is empty")])
@@ -219,7 +258,7 @@ def test_a_file_without_a_token_is_named(
     ],
 )
 def test_incomplete_access_is_refused(tmp_path: Path, table: str) -> None:
-    """Before any command starts, also while a variable is not set."""
+    """It is refused before any command starts, also while a variable is not set."""
     with pytest.raises(ConfigRefused, match=r"In \[hdfs\]"):
         configure(tmp_path, table)
 
@@ -236,7 +275,7 @@ def test_incomplete_access_is_refused(tmp_path: Path, table: str) -> None:
 def test_hdfs_is_refused_without_the_variable_of_its_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str | None, reason: str
 ) -> None:
-    """Only HDFS, and before a request with another identity. A child process with the variable opens it."""
+    """Only HDFS is refused, before any request with another identity. A child process with the variable opens it."""
     table = 'auth = "token"\ntoken = "${HDFS_TOKEN}"'
     if value is not None:
         monkeypatch.setenv("HDFS_TOKEN", value)
@@ -252,7 +291,7 @@ def test_hdfs_is_refused_without_the_variable_of_its_token(
 
 
 def test_missing_rights_are_no_outage() -> None:
-    """A person must grant them, so no request is repeated. An invalid token may be renewed at any time."""
+    """Only a person can grant them, so no request is repeated. An invalid token may be renewed at any time."""
     with web_hdfs() as server:
         store = HdfsFileStore("hdfs://127.0.0.1:8020/backups", server.address)
         with pytest.raises(FileStoreUnreachable) as invalid:

@@ -18,14 +18,14 @@ from prometheus_client import Counter
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 import penstock as ps
-from penstock.ops.dev_services.ports import free_port
-from penstock.ops.testing import Driver, InlineExecutor
-from penstock.ops.worker.health import HANGING_S, STUCK_S, Address, Health, HealthUnavailable, LoopMonitor
-from penstock.ops.worker.health_server import serve_health
-from penstock.ops.worker.histogram import FAST_S, Histogram
-from penstock.ops.worker.worker import Worker, WorkerConfig
-from penstock.state.protocols import MemoryStateFolder
-from penstock.transport.messages import Outgoing
+from penstock.ops.kernel import Driver, Health, ListenAddress, LoopMonitor, Worker, serve_health
+from penstock.ops.kernel.loop import WorkerConfig
+from penstock.ops.kernel.telemetry.health import HANGING_S, STUCK_S, HealthUnavailable
+from penstock.ops.kernel.telemetry.histogram import FAST_S, Histogram
+from penstock.ops.kernel.testing import InlineExecutor
+from penstock.ops.shell import free_port
+from penstock.state import MemoryStateFolder
+from penstock.transport import Outgoing
 
 
 class Reading(ps.Record, frozen=True):
@@ -72,7 +72,7 @@ class Steered:
         return self.s
 
 
-def asked(address: Address, path: str) -> tuple[int, Health | None]:
+def asked(address: ListenAddress, path: str) -> tuple[int, Health | None]:
     """Send a request; return the status and the body."""
     connection = http.client.HTTPConnection(*address, timeout=10)
     connection.request("GET", path)
@@ -93,7 +93,7 @@ def test_a_worker_is_healthy_while_its_loop_runs(monkeypatch: pytest.MonkeyPatch
         InlineExecutor(),
         clock=driver.clock,
     )
-    monitor, address = LoopMonitor(clock), Address("127.0.0.1", free_port())
+    monitor, address = LoopMonitor(clock), ListenAddress("127.0.0.1", free_port())
     with serve_health(address, monitor):
         assert asked(address, "/health")[0] == 503
         worker.run_once()
@@ -124,7 +124,7 @@ def test_only_a_hang_in_user_code_calls_for_a_restart() -> None:
     driver, clock = Driver(Count), Steered()
     config = WorkerConfig(driver.bus, MemoryStateFolder(), "test")
     worker = Worker(Count(), config, InlineExecutor(), InlineExecutor(), clock=driver.clock)
-    monitor, address = LoopMonitor(clock), Address("127.0.0.1", free_port())
+    monitor, address = LoopMonitor(clock), ListenAddress("127.0.0.1", free_port())
     began, released = threading.Event(), threading.Event()
 
     def hang() -> None:
@@ -147,7 +147,7 @@ def test_only_a_hang_in_user_code_calls_for_a_restart() -> None:
     assert (in_user_code, shortly_before) == (503, 200)
 
 
-def metrics_text(address: Address, accept: str = "") -> tuple[str, str]:
+def metrics_text(address: ListenAddress, accept: str = "") -> tuple[str, str]:
     """Return the content type and the text of the metrics that a worker serves."""
     connection = http.client.HTTPConnection(*address, timeout=10)
     connection.request("GET", "/metrics", headers={"Accept": accept})
@@ -157,14 +157,14 @@ def metrics_text(address: Address, accept: str = "") -> tuple[str, str]:
     return str(answer.getheader("Content-Type")), text
 
 
-def metrics_at(address: Address) -> dict[str, float]:
+def metrics_at(address: ListenAddress) -> dict[str, float]:
     """Return the samples that a worker serves."""
     lines = [line.rsplit(" ", 1) for line in metrics_text(address)[1].splitlines() if not line.startswith("#")]
     return {name: float(value) for name, value in lines}
 
 
 @contextmanager
-def counting_worker() -> Iterator[tuple[Worker, Driver, LoopMonitor, Address]]:
+def counting_worker() -> Iterator[tuple[Worker, Driver, LoopMonitor, ListenAddress]]:
     """Yield a worker of `Counted` and the address at which it serves its health."""
     driver = Driver(Counted)
     worker = Worker(
@@ -176,7 +176,7 @@ def counting_worker() -> Iterator[tuple[Worker, Driver, LoopMonitor, Address]]:
     )
     monitor, address = (
         LoopMonitor(driver.clock.monotonic_s),
-        Address("127.0.0.1", free_port()),
+        ListenAddress("127.0.0.1", free_port()),
     )
     with serve_health(address, monitor):
         yield worker, driver, monitor, address
@@ -208,7 +208,7 @@ def test_a_worker_serves_its_metrics_and_those_of_the_users_code() -> None:
 
 
 def test_a_worker_serves_histograms_of_its_times() -> None:
-    """The age of each event, and the durations of batches and checkpoints; also in OpenMetrics, as its parser reads it."""
+    """They count the age of each event, and the durations of batches and checkpoints. The OpenMetrics format parses, too."""
     with counting_worker() as (worker, driver, monitor, address):
         send_readings(driver, 5)
         driver.clock.advance(2)
@@ -234,7 +234,7 @@ def test_a_worker_serves_histograms_of_its_times() -> None:
 
 @given(durations=st.lists(st.floats(0, 1_000)), cut=st.integers(0, 20))
 def test_a_histogram_counts_each_duration(durations: list[float], cut: int) -> None:
-    """In the first bucket whose bound it does not exceed, however the durations are divided into batches."""
+    """A duration counts in the first bucket whose bound it does not exceed. The division into batches does not matter."""
     histogram = Histogram(FAST_S)
     for part in (durations[:cut], durations[cut:]):
         histogram.record(np.array(part, dtype=float))
@@ -246,15 +246,15 @@ def test_a_histogram_counts_each_duration(durations: list[float], cut: int) -> N
 
 def test_an_unavailable_address_is_named() -> None:
     """The error precedes the first event."""
-    address = Address("127.0.0.1", free_port())
+    address = ListenAddress("127.0.0.1", free_port())
     with (
         serve_health(address, LoopMonitor()),
         pytest.raises(HealthUnavailable, match=f"{address.port}.*another port"),
         serve_health(address, LoopMonitor()),
     ):
         pass
-    assert Address.parse("8080") == ("127.0.0.1", 8080)
-    assert Address.parse("0.0.0.0:80") == ("0.0.0.0", 80)  # noqa: S104 - the address in a pod
+    assert ListenAddress.parse("8080") == ("127.0.0.1", 8080)
+    assert ListenAddress.parse("0.0.0.0:80") == ("0.0.0.0", 80)  # noqa: S104 - the address in a pod
 
     with pytest.raises(HealthUnavailable, match="Use a port"):
-        Address.parse("here")
+        ListenAddress.parse("here")

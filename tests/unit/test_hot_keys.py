@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from contextlib import closing
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +14,17 @@ from hypothesis import strategies as st
 from support.statuses import processor_status, shard_status
 
 import penstock as ps
-from penstock.ops.clock import SystemClock
-from penstock.ops.monitoring.findings import findings_of
-from penstock.ops.monitoring.reports import REPORTS, ReportReader
-from penstock.ops.testing import Driver, InlineExecutor
-from penstock.ops.worker.hot_keys import ENOUGH, SAMPLED, WINDOW, HotKey, HotKeys
-from penstock.ops.worker.identity import Identity
-from penstock.ops.worker.revocation_note import RevocationNotesOnDisk
-from penstock.ops.worker.status_reports import StatusReporter
-from penstock.ops.worker.worker import Worker, WorkerConfig
-from penstock.state.protocols import MemoryStateFolder
-from penstock.transport.internal_topics import create_missing_categories
-from penstock.transport.messages import Bucket, MessageCopy, Outgoing, RawBatch
+from penstock.ops.kernel import REPORTS, Driver, ReportReader, Worker
+from penstock.ops.kernel.checkpoint.revocation_note import RevocationNotesOnDisk
+from penstock.ops.kernel.loop import WorkerConfig
+from penstock.ops.kernel.process.identity import Identity
+from penstock.ops.kernel.process.status_reports import StatusReporter
+from penstock.ops.kernel.telemetry.hot_keys import ENOUGH, SAMPLED, WINDOW, HotKey, HotKeys
+from penstock.ops.kernel.testing import InlineExecutor
+from penstock.ops.shell import SystemClock
+from penstock.ops.status.findings import findings_of
+from penstock.state import MemoryStateFolder
+from penstock.transport import Bucket, MessageCopy, Outgoing, RawBatch, create_missing_categories
 
 
 def batch(number: int, keys: list[bytes | None]) -> RawBatch:
@@ -36,7 +35,7 @@ def batch(number: int, keys: list[bytes | None]) -> RawBatch:
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 99), share=st.sampled_from([0.4, 0.7, 1.0]), size=st.sampled_from([1, 7, 500]))
 def test_a_hot_key_is_found_with_its_share(seed: int, share: float, size: int) -> None:
-    """Whatever the size of batches, and although most events are not looked at."""
+    """The size of batches does not matter, although most events are skipped."""
     found, chosen = HotKeys(), random.Random(seed)
     for _ in range(3_000 // min(size, SAMPLED)):
         found.record(
@@ -49,7 +48,7 @@ def test_a_hot_key_is_found_with_its_share(seed: int, share: float, size: int) -
 
 
 def test_recent_events_replace_earlier_ones() -> None:
-    """And the memory is bounded, however many keys there are."""
+    """The memory is bounded for any number of keys."""
     found = HotKeys()
     for number in range(WINDOW):
         found.record(batch(0, [b"old"] if number % 2 else [b"%d" % number]))
@@ -94,7 +93,7 @@ class Count(ps.Stateful):
 
 
 def test_a_worker_reports_the_key(tmp_path: Path) -> None:
-    """With its share of the events of its own bucket."""
+    """The report has its share of the events of its own bucket."""
     driver = Driver(Count)
     create_missing_categories(driver.bus, REPORTS)
     config = WorkerConfig(driver.bus, MemoryStateFolder(), "one")
@@ -110,7 +109,7 @@ def test_a_worker_reports_the_key(tmp_path: Path) -> None:
             while worker.metrics.events_in <= number:
                 worker.run_once()
         reporter.report_if_due(worker)
-    with closing(ReportReader.open(driver.bus, datetime.fromtimestamp(0, timezone.utc))) as reports:
+    with closing(ReportReader.open(driver.bus, datetime.fromtimestamp(0, UTC))) as reports:
         reports.read()
         [interval] = reports.intervals(SystemClock().now_ms()).values()
     own = Count.reads.bucket_of("hot")
@@ -130,7 +129,7 @@ def test_a_worker_reports_the_key(tmp_path: Path) -> None:
     ],
 )
 def test_the_finding_about_a_skewed_bucket_names_the_key(key: str, share: float, words: str) -> None:
-    """If it has enough of the events; control characters are escaped."""
+    """The key must have enough of the events. Control characters are escaped."""
     slow = shard_status(2, lag_s=600.0, backlog_events=100, hot_key=key, hot_key_share=share)
     status = processor_status(*(shard_status(bucket) for bucket in (0, 1, 3)), slow)
     [message] = [each.message for each in findings_of([status]) if each.kind == "skew"]

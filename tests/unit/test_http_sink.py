@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -19,9 +22,10 @@ from support.subjects import LEAST, MEMORY, MOST, Subject
 import penstock as ps
 from penstock.ops.dead_letters.handling import retry
 from penstock.ops.dead_letters.letters import LetterState, read_letters
-from penstock.ops.testing import Driver, Killed
-from penstock.ops.worker.sink_writers import OpenSink
-from penstock.processors.retry import Retry
+from penstock.ops.kernel import Driver
+from penstock.ops.kernel.shards.sink_writers import OpenSink
+from penstock.ops.kernel.testing import Killed
+from penstock.processors import CallRetry
 from penstock.state.sinks import http_writer
 from penstock.state.sinks.http_writer import HttpWriter
 
@@ -116,14 +120,14 @@ def batch(*numbers: int, semantics: ps.Semantics = LEAST) -> ps.sinks.SinkBatch:
 
 def writer(endpoint: Endpoint, limit_s: float = 2.0) -> HttpWriter:
     """Return a writer that sends three rows at a time."""
-    return HttpWriter(endpoint.url, None, most_rows=3, limit_s=5.0, retry=Retry(limit_s))
+    return HttpWriter(endpoint.url, None, most_rows=3, limit_s=5.0, retry=CallRetry(limit_s))
 
 
 def test_rows_arrive_in_requests_of_limited_size(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     """The token is in a header; equal requests have equal keys, and others do not."""
     monkeypatch.setenv("ENDPOINT", endpoint.url)
     monkeypatch.setenv("ENDPOINT_TOKEN", TOKEN)
-    sink = ps.sinks.HttpEndpoint("ENDPOINT", Row, token="ENDPOINT_TOKEN", most_rows=3)  # noqa: S106 - a variable
+    sink = ps.sinks.HttpSink("ENDPOINT", Row, token="ENDPOINT_TOKEN", most_rows=3)  # noqa: S106 - a variable
     opened = sink.open()
     opened.write(batch(1, 2, 3, 4))
     opened.write(batch(1, 2, 3))
@@ -180,7 +184,7 @@ def test_a_refused_request_stops_the_worker_with_the_answer(endpoint: Endpoint, 
 
 @pytest.mark.parametrize("status", [400, 409, 413, 422])
 def test_refused_rows_are_found_and_the_others_are_stored(endpoint: Endpoint, status: int) -> None:
-    """Once each, in their order; the refused ones are returned with the answer."""
+    """Each stored row is stored once, in order. The refused ones are returned with the answer."""
     endpoint.bad, endpoint.status_of_bad = lambda number: number in {2, 7, 8}, status
     refused = writer(endpoint).write(batch(*range(10)))
     stored = [
@@ -193,9 +197,9 @@ def test_refused_rows_are_found_and_the_others_are_stored(endpoint: Endpoint, st
 
 
 def test_a_worker_stops_at_a_refused_row_if_declared_so(endpoint: Endpoint) -> None:
-    """And with any declaration, at a hundred of them in a row, over several batches."""
+    """Under any declaration, it also stops at a hundred refused rows in succession, over several batches."""
     endpoint.bad = lambda number: number < 1_000
-    stopping = HttpWriter(endpoint.url, None, most_rows=3, limit_s=5.0, retry=Retry(2.0), stops=True)
+    stopping = HttpWriter(endpoint.url, None, most_rows=3, limit_s=5.0, retry=CallRetry(2.0), stops=True)
     with pytest.raises(ps.sinks.SinkRefused, match=r"status 422.*on_refused"):
         stopping.write(batch(1))
     opened = writer(endpoint)
@@ -228,7 +232,7 @@ def test_a_short_retry_after_is_waited_for(endpoint: Endpoint, status: int) -> N
         return status if requests < 2 else 204
 
     endpoint.answer, endpoint.retry_after = answer, "7"
-    retry = Retry(15.0, clock=lambda: clock.now_s, pause=clock.pause)
+    retry = CallRetry(15.0, clock=lambda: clock.now_s, pause=clock.pause)
     HttpWriter(endpoint.url, None, most_rows=3, limit_s=5.0, retry=retry).write(batch(1))
 
     assert moments[1] - moments[0] >= 7
@@ -237,7 +241,7 @@ def test_a_short_retry_after_is_waited_for(endpoint: Endpoint, status: int) -> N
 def test_a_long_retry_after_lets_the_worker_wait(endpoint: Endpoint) -> None:
     """Neither rows nor claims reach the endpoint before; a date is understood, and no endpoint stops a worker for more than an hour."""
     clock = Steered()
-    retry = Retry(15.0, clock=lambda: clock.now_s, pause=clock.pause)
+    retry = CallRetry(15.0, clock=lambda: clock.now_s, pause=clock.pause)
     opened = HttpWriter(endpoint.url, None, most_rows=3, limit_s=5.0, retry=retry)
     endpoint.answer, endpoint.retry_after = lambda _: 429, "600"
     with pytest.raises(ps.sinks.SinkUnreachable, match=r"asks to wait for 600 s"):
@@ -253,7 +257,7 @@ def test_a_long_retry_after_lets_the_worker_wait(endpoint: Endpoint) -> None:
 
 
 def test_refused_rows_go_to_the_dead_letters_of_the_processor(endpoint: Endpoint) -> None:
-    """Each with the answer and the row, while the events of the others are processed."""
+    """Each dead letter contains the answer and the row. The events of the other rows are processed."""
     trial = Trial(Subject("stateless", LEAST, LEAST, sink=MEMORY))
     endpoint.bad = lambda number: number % 10 == 3
     opened = HttpWriter(endpoint.url, None, most_rows=100, limit_s=5.0)
@@ -274,7 +278,7 @@ def test_refused_rows_go_to_the_dead_letters_of_the_processor(endpoint: Endpoint
 def refusing(endpoint: Endpoint, semantics: ps.Semantics = LEAST) -> tuple[Driver, type[ps.Stateless]]:
     """Return a driver and a processor whose endpoint has refused the rows 2 and 4 of five."""
     events = ps.Category("events", Event, key="key", event_time="at")
-    sink = ps.sinks.HttpEndpoint(endpoint.url, Row)
+    sink = ps.sinks.HttpSink(endpoint.url, Row)
     process = lambda _, event: [Row(event.number)]  # noqa: E731
     attributes = {"reads": events, "writes": sink, "output_semantics": semantics, "process": process}
     processor = type("Post", (ps.Stateless,), attributes)
@@ -285,7 +289,7 @@ def refusing(endpoint: Endpoint, semantics: ps.Semantics = LEAST) -> tuple[Drive
 
 
 def test_refused_rows_are_retried_at_the_endpoint(endpoint: Endpoint) -> None:
-    """Once it accepts them; a row that it refuses again stays pending, and so do all rows of an endpoint that is down."""
+    """The endpoint accepts them by then. A row that it refuses again stays pending, and so do all rows while it is down."""
     driver, processor = refusing(endpoint)
     endpoint.bad, endpoint.bodies[:] = lambda number: number == 4, []
     result = retry(driver.bus, processor, lambda _: True)
@@ -303,7 +307,7 @@ def test_refused_rows_are_retried_at_the_endpoint(endpoint: Endpoint) -> None:
 
 
 def test_a_crash_of_a_retry_repeats_rows_and_loses_none(endpoint: Endpoint) -> None:
-    """With their key of idempotency."""
+    """The repeated rows have the same idempotency key."""
     driver, processor = refusing(endpoint)
     endpoint.bad = lambda _: False
     endpoint.bodies[:], endpoint.keys[:] = [], []
@@ -343,7 +347,7 @@ def test_rows_have_the_declared_guarantee_whenever_workers_die(
             # At most once, an outage makes the worker wait, and the driver's clock stands still.
             endpoint.answer = lambda requests: 0 if requests % 5 == 3 and semantics is LEAST else 204
             trial = Trial(subject, [Crash(at, Disk.SAME)])
-            opened = HttpWriter(endpoint.url, None, most_rows=100, limit_s=5.0, retry=Retry(1.0))
+            opened = HttpWriter(endpoint.url, None, most_rows=100, limit_s=5.0, retry=CallRetry(1.0))
             trial.driver.open_sink = opening(opened)
             trial.run()
 
@@ -358,14 +362,46 @@ def test_rows_have_the_declared_guarantee_whenever_workers_die(
 def test_a_missing_variable_or_a_foreign_address_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is read."""
     with pytest.raises(ps.sinks.SinkRefused, match=r"environment variable NO_SUCH_ENDPOINT, which is not set"):
-        ps.sinks.HttpEndpoint("NO_SUCH_ENDPOINT", Row).open()
-    with pytest.raises(ps.sinks.SinkRefused, match=r"not a URL of HTTP"):
-        ps.sinks.HttpEndpoint("ftp://host/rows", Row).open()
+        ps.sinks.HttpSink("NO_SUCH_ENDPOINT", Row).open()
+    with pytest.raises(ps.sinks.SinkRefused, match=r"not a valid URL of HTTP"):
+        ps.sinks.HttpSink("ftp://host/rows", Row).open()
     with pytest.raises(ps.errors.DeclarationError, match=r"greater than zero"):
-        ps.sinks.HttpEndpoint("https://host/rows", Row, most_rows=0)
+        ps.sinks.HttpSink("https://host/rows", Row, most_rows=0)
     exactly = type("Exact", (ps.Stateless,), {"process": lambda _, event: [event]})
     exactly.reads = ps.Category("events", Event, key="key", event_time="at")  # type: ignore[attr-defined]
-    exactly.writes = ps.sinks.HttpEndpoint("https://host/rows", Event)  # type: ignore[attr-defined]
+    exactly.writes = ps.sinks.HttpSink("https://host/rows", Event)  # type: ignore[attr-defined]
     exactly.output_semantics = ps.Semantics.EXACTLY_ONCE  # type: ignore[attr-defined]
     with pytest.raises(ps.errors.DeclarationError, match=r"cannot guarantee that.*AT_LEAST_ONCE.*AT_MOST_ONCE"):
         exactly.check()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("sent", "refused"),
+    [
+        (b"HTTP/1.1 2", None),
+        (b"HTTP/1.1 200 OK\r\nX: ", None),
+        (b"HTTP/1.1 422 No\r\nContent-Length: 300\r\n\r\n", [Row(1)]),
+    ],
+)
+def test_an_endpoint_that_sends_a_byte_now_and_then_reaches_the_limit(sent: bytes, refused: list[Row] | None) -> None:
+    """The limit is for the whole exchange, not for each read of it. A status whose headers have arrived is the answer."""
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+
+        def drip() -> None:
+            connection, _ = server.accept()
+            with connection, suppress(OSError):
+                connection.recv(65_536)
+                connection.sendall(sent)
+                while True:
+                    connection.sendall(b"0")
+                    time.sleep(0.05)
+
+        dripping = pool.submit(drip)
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/"
+        opened = HttpWriter(url, None, most_rows=3, limit_s=0.5, retry=CallRetry(0.0))
+        if refused is None:
+            with pytest.raises(ps.sinks.SinkUnreachable, match=r"no complete answer within 0\.5 s"):
+                opened.write(batch(1))
+        else:
+            assert [row.row for row in opened.write(batch(1))] == refused
+        dripping.result(30)

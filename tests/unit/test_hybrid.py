@@ -14,21 +14,14 @@ from hypothesis import strategies as st
 from support.batches import write_batch
 
 import penstock as ps
-from penstock.backfill.compare.hybrid_results import (
-    BatchSide,
-    HybridSource,
-    Result,
-    expect_results,
-    hybrid_results,
-    live_from_bus,
-)
-from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.warehouse.layout import DAY_MS, Days, folder_of
-from penstock.backfill.warehouse.warehouse import open_warehouse
-from penstock.ops.cli.query import query
-from penstock.ops.testing import Driver
-from penstock.processors.apps.apps import AppName
-from penstock.processors.errors import AppFileError, DeclarationError
+from penstock.backfill import BackfillRefused
+from penstock.backfill.compare import BatchSide, HybridResult, expect_results, hybrid_results, live_from_bus
+from penstock.backfill.compare.hybrid_results import HybridSource
+from penstock.backfill.warehouse import DAY_MS, Days, folder_of, open_warehouse
+from penstock.ops.kernel import Driver
+from penstock.ops.serve.commands.query import query
+from penstock.processors import AppFileError, DeclarationError
+from penstock.processors.apps import AppName
 
 APP = AppName(Path(__file__))
 HOUR = 3_600_000
@@ -144,7 +137,7 @@ def test_each_key_and_window_appears_once(
 
 
 def test_the_stream_is_not_read_if_all_days_are_complete(tmp_path: Path) -> None:
-    """By the archive's marks or by declaration; a requested key limits the results."""
+    """The archive's marks or a declaration complete the days. A requested key limits the results."""
     batch = root_with(tmp_path, NAMES[:2], batch=STREAMED)
 
     assert len(hybrid_results(Hours, batch, no_stream, Days.of(*NAMES[:2]))) == 16
@@ -157,12 +150,12 @@ def test_live_results_outside_the_days_are_omitted(driver: Driver, tmp_path: Pat
     batch = root_with(tmp_path, [], batch=STREAMED[:1])
     found = hybrid_results(Hours, batch, live_from_bus(lambda: driver.bus, hours), Days.of(NAMES[1], NAMES[2]), "b")
 
-    assert found == [Result("b", count.start, count, "live") for count in STREAMED if count.meter == "b"][4:12]
+    assert found == [HybridResult("b", count.start, count, "live") for count in STREAMED if count.meter == "b"][4:12]
 
 
 @pytest.mark.parametrize(("complete", "source"), [(NAMES[:1], "live"), (NAMES[:2], "batch")])
 def test_a_window_into_the_next_day_needs_that_day(tmp_path: Path, complete: list[str], source: str) -> None:
-    """Otherwise the batch might have counted half of it."""
+    """The batch might otherwise have counted half of it."""
     batch = root_with(tmp_path, complete, batch=[Count("a", 0, 12)], category=spans)
     [found] = hybrid_results(Spans, batch, lambda _: {("a", 0): Count("a", 0, 12)}, Days.of(*NAMES[:1] * 2))
 
@@ -174,7 +167,7 @@ def test_a_window_without_an_end_is_never_complete(tmp_path: Path) -> None:
     batch = root_with(tmp_path, NAMES, batch=[Count("a", DAY_MS, 9)], category=totals)
     [found] = hybrid_results(Totals, batch, lambda _: {("a", DAY_MS): Count("a", DAY_MS, 12)}, DAYS)
 
-    assert found == Result("a", DAY_MS, Count("a", DAY_MS, 12), "live")
+    assert found == HybridResult("a", DAY_MS, Count("a", DAY_MS, 12), "live")
 
 
 def test_a_missing_batch_output_is_refused(tmp_path: Path) -> None:
@@ -204,7 +197,7 @@ def test_processors_without_results_are_refused(processor: type[Any], message: s
     ],
 )
 def test_conflicting_options_are_refused(options: dict[str, Any], message: str) -> None:
-    """Before any data is read."""
+    """They are refused before any data is read."""
     with pytest.raises(typer.BadParameter, match=message):
         query(f"{__file__}:Hours", **options)
 

@@ -14,25 +14,18 @@ from hypothesis import strategies as st
 from support.machines import write
 
 import penstock as ps
-from penstock.ops.testing import Driver, InlineExecutor, time_steps
-from penstock.ops.worker.watermark_subscriber import (
-    FRESH_FOR_S,
-    BucketWatermarks,
-    StatementFreshness,
-    WatermarkSubscriber,
-)
-from penstock.ops.worker.worker import Worker, WorkerConfig
-from penstock.processors.time.idleness import IdleDetector, IdleTimeout
-from penstock.state.protocols import MemoryStateFolder
-from penstock.transport.errors import BusUnreachable
+from penstock.ops.kernel import Crash, Driver, WatermarkSubscriber, Worker
+from penstock.ops.kernel.event_time.end_offsets import EndOffsetRequest
+from penstock.ops.kernel.event_time.upstream_shards import UpstreamShards
+from penstock.ops.kernel.event_time.watermark_subscriber import FRESH_FOR_S, BucketWatermarks, StatementFreshness
+from penstock.ops.kernel.loop import WorkerConfig
+from penstock.ops.kernel.testing import InlineExecutor, time_steps
+from penstock.ops.shell import SteeredClock
+from penstock.processors.time import IdleDetector, IdleTimeout
+from penstock.state import MemoryStateFolder
+from penstock.transport import Bucket, BusUnreachable
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket
-from penstock.transport.tables.upstream_watermarks import (
-    WATERMARKS,
-    WatermarkStatement,
-    watermark_messages,
-    watermarks_on,
-)
+from penstock.transport.tables import WATERMARKS, WatermarkStatement, watermark_messages, watermarks_on
 
 MINUTE = 60_000
 PATIENCE = IdleTimeout(60)
@@ -46,7 +39,7 @@ def confirmed(silence: IdleDetector, times_s: Iterable[float]) -> IdleDetector:
 
 
 def test_a_continuously_confirmed_silence_is_idleness() -> None:
-    """After the timeout, and not before."""
+    """A bucket is idle after the timeout, and not before."""
     silence = IdleDetector(PATIENCE)
 
     assert [confirmed(silence, [at_s]).is_idle(at_s) for at_s in range(62)] == [False] * 60 + [True] * 2
@@ -82,7 +75,7 @@ def test_a_gap_between_answers_never_counts_as_silence(times_s: list[float], lat
 
 @pytest.mark.parametrize("jump_s", [-100.0, 16.0, 3_600.0])
 def test_a_clock_jump_restarts_the_idle_timeout(jump_s: float) -> None:
-    """Also backwards, and also if the silence was long enough before."""
+    """The clock may jump backwards, and the silence may have been long enough before."""
     silence = confirmed(IdleDetector(PATIENCE), range(1_000, 1_100))
     at_s = 1_100 + jump_s
     assert not confirmed(silence, [at_s]).is_idle(at_s)
@@ -115,7 +108,7 @@ def test_an_idle_statement_is_dated_by_an_earlier_end_offset() -> None:
 
 
 def test_a_report_from_before_a_gap_is_not_fresh() -> None:
-    """Also within the time for which it would stay fresh: this process may have missed anything."""
+    """It is not fresh even within its usual time, because this process may have missed anything in the gap."""
     patience = IdleTimeout(3)
     dating = StatementFreshness(patience)
     dating.record_end(0, 4)
@@ -135,19 +128,26 @@ def _told(
     )
 
 
+def _upstream(known: Iterable[tuple[tuple[str, int], WatermarkStatement]]) -> UpstreamShards:
+    upstream = UpstreamShards("hours")
+    upstream.record(known)
+    return upstream
+
+
 @pytest.mark.parametrize("beats", [1, 2, 500])
 def test_idleness_counts_once_all_earlier_events_are_read(beats: int) -> None:
     """Until then, the shard limits the watermark as if it were not idle, however often it repeats its statement."""
     known = [_told(1, 40, 10), _told(0, 1_000, 10), _told(1, 100, 50), _told(0, 2_000, 60)]
     known += [_told(1, 100, 60 + beat, idle=True) for beat in range(beats)]
-    board = BucketWatermarks(Bucket("hours", 0), known)
+    upstream = _upstream(known)
+    board = BucketWatermarks(Bucket("hours", 0), upstream)
 
     assert [board.at(position).watermark_ms for position in (10, 50, 59)] == [40, 100, 100]
     assert board.at(60).watermark_ms == 2_000
-    board.record(*_told(1, 100, 700, idle=True))
+    upstream.record([_told(1, 100, 700, idle=True)])
     assert board.at(60).watermark_ms == 2_000
     assert (
-        BucketWatermarks(Bucket("hours", 0), known)
+        BucketWatermarks(Bucket("hours", 0), upstream)
         .at(49)
         .held_by.startswith("up/1, which is idle, but its earlier outputs")
     )
@@ -160,7 +160,7 @@ def test_repeated_idle_statements_do_not_hide_earlier_watermarks() -> None:
     known = [_told(1, 40, 10), _told(0, 1_000, 10), _told(1, 100, 50), _told(0, 2_000, 60)]
     known += [_told(1, 100, 60 + beat, idle=True) for beat in range(500)]
     bus.writer().send(WATERMARKS.name, watermark_messages(promise for _, promise in known))
-    upstream = WatermarkSubscriber(bus)
+    upstream = WatermarkSubscriber(bus, [bucket.category])
     upstream.read()
     upstream.read()
     upstream.begin(bucket)
@@ -172,7 +172,7 @@ def test_repeated_idle_statements_do_not_hide_earlier_watermarks() -> None:
 def test_consumers_wait_for_an_idle_shard_that_stops_reporting(*, is_fresh: bool) -> None:
     """It may have stopped with unprocessed input; the description says so."""
     known = [_told(0, 1_000, 10), _told(1, 100, 10), _told(1, 100, 10, idle=True)]
-    held = BucketWatermarks(Bucket("hours", 0), known, lambda _: is_fresh).at(10)
+    held = BucketWatermarks(Bucket("hours", 0), _upstream(known), lambda _: is_fresh).at(10)
 
     assert held.watermark_ms == (1_000 if is_fresh else 100)
     assert ("has not been heard from since it stopped" in held.held_by) == (not is_fresh)
@@ -326,9 +326,13 @@ class Plant:
 
     def expect_all(self, until: int) -> None:
         """Expect a match for each order, and complete minutes up to one."""
+        self.expect_all_of(range(until))
+
+    def expect_all_of(self, complete: Iterable[int]) -> None:
+        """Expect a match for each order, and these complete minutes."""
         assert [one.euros for one in self.driver.read(paid)] == [1] * self.paid
         found = {(one.key, one.at): one.euros for one in self.driver.read(minutes)}
-        assert found == {(key, at * MINUTE): 1 for at in range(until) for key in KEYS}
+        assert found == {(key, at * MINUTE): 1 for at in complete for key in KEYS}
         assert sum(self.driver.metrics(processor).late for processor in self.app) == 0
 
 
@@ -336,7 +340,7 @@ class Plant:
 def test_no_event_is_late_after_an_outage_longer_than_the_idle_timeout(
     join: type[ps.Join], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Twice; when the bus returns, events of one input wait for the other input."""
+    """The outage happens twice. When the bus returns, events of one input wait for the other input."""
     plant = Plant(join)
     for begin in (0, 10, 20):
         plant.order(range(begin, begin + 10))
@@ -354,7 +358,7 @@ def test_no_event_is_late_after_an_outage_longer_than_the_idle_timeout(
 
 @pytest.mark.parametrize("join", JOINS)
 def test_no_event_is_late_after_all_workers_paused(join: type[ps.Join]) -> None:
-    """Also if one input was idle before, in any order of restarts."""
+    """One input may have been idle before, and workers may restart in any order."""
     plant = Plant(join)
     plant.order(range(10))
     plant.pay(range(10))
@@ -374,7 +378,7 @@ def test_no_event_is_late_after_all_workers_paused(join: type[ps.Join]) -> None:
 @pytest.mark.parametrize("join", JOINS)
 @pytest.mark.parametrize("was_idle", [True, False])
 def test_no_event_of_a_stopped_upstream_processor_is_late(join: type[ps.Join], *, was_idle: bool) -> None:
-    """For any time; its consumers wait and name it."""
+    """Its consumers wait for any length of time, and name it."""
     plant = Plant(join)
     plant.order(range(10))
     plant.pay(range(10))
@@ -413,6 +417,126 @@ def test_consumers_do_not_wait_for_an_idle_processor(join: type[ps.Join]) -> Non
     found = plant.driver.read(minutes)
 
     assert max(one.at for one in found) >= 14 * MINUTE
+
+
+@pytest.mark.parametrize("join", JOINS)
+@pytest.mark.parametrize("busy_s", [0, 3])
+def test_no_event_is_late_that_arrived_together_with_those_of_another_input(join: type[ps.Join], busy_s: int) -> None:
+    """After a pause, one input is read first, and the processor that writes the other is alive, but has not read its own input yet."""
+    plant = Plant(join)
+    plant.order(range(10))
+    plant.pay(range(10))
+    plant.run()
+    plant.pass_time(75)
+    plant.pay(range(70, 80))
+    plant.order(range(70, 80))
+    others = [one for one in plant.app if one is not BigPayments]
+    plant.run(*others)
+    plant.pass_time(busy_s, *others)
+    plant.run()
+    plant.pass_time(75)
+
+    plant.expect_all_of([*range(10), *range(70, 79)])
+
+
+class Sparse(ps.Aggregator):
+    """Counts the events of three inputs in each minute."""
+
+    reads, writes = (orders, payments, big_orders), minutes
+    monoid: ClassVar[ps.monoids.Monoid[Any]] = ps.monoids.Count()
+    window = ps.windows.Tumbling(timedelta(minutes=1))
+    emit, late, watermark = ps.AtWatermark(), ps.OnLate.DROP, ps.watermarks.BoundedOutOfOrderness()
+
+    def result(self, key: str, window: ps.windows.Window, value: int) -> Minute:
+        return Minute(key, window.start, value)
+
+
+@pytest.mark.parametrize("pause_s", [0, 70, 400])
+@pytest.mark.parametrize("crash", [False, True])
+def test_inputs_that_resume_together_drop_nothing(pause_s: int, *, crash: bool) -> None:
+    """Any of them may be read first, after any pause, and after a restart. Several inputs are idle."""
+    driver, by_category = Driver(Sparse), {orders: Order, payments: Payment, big_orders: BigOrder}
+    for turn in range(3):
+        for category in [*by_category][turn:] + [*by_category][:turn]:
+            record = by_category[category]
+            driver._write(category, [record(key, (60 * turn + at) * MINUTE, 1) for at in range(20) for key in KEYS])
+        if crash:
+            driver.send(orders, [Crash()])
+        driver.run()
+        driver.advance(pause_s)
+
+    assert driver.metrics(Sparse).dropped == 0
+    assert {row.euros for row in driver.read(minutes)} == {3}
+
+
+def test_event_time_does_not_pass_an_idle_input_while_the_bus_does_not_confirm_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An event of another input moves it after the confirmation, and the worker reports the reason."""
+    plant = Plant(Join)
+    plant.order(range(10))
+    plant.pay(range(10))
+    plant.run()
+    plant.pass_time(70)
+    before = watermarks_on(plant.driver.bus)["join", 0]
+
+    def away(_: Collection[Bucket]) -> NoReturn:
+        raise BusUnreachable("no broker leads this bucket")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(plant.driver.bus, "ends_of", away)
+        plant.order(range(10, 12))
+        plant.pass_time(2)
+        held = watermarks_on(plant.driver.bus)["join", 0]
+    plant.pass_time(10)
+
+    assert held.low_ms == before.low_ms < watermarks_on(plant.driver.bus)["join", 0].low_ms
+    assert held.held_by.startswith("big_payments/0: the bus does not return its end offset")
+
+
+def test_a_watermark_passes_an_idle_shard_only_as_far_as_it_has_looked() -> None:
+    """An idle shard whose input has arrived since may write earlier events. It passes after the shard has looked once more."""
+
+    def statement(shard: int, at_ms: int, *, idle_as_of: int | None = None) -> WatermarkStatement:
+        idle = idle_as_of is not None
+        return WatermarkStatement(
+            "hourly",
+            shard,
+            2,
+            at_ms,
+            {"hours": {0: 0}},
+            at_ms,
+            idle=idle,
+            as_of=idle_as_of or 0,
+            idle_as_of=idle_as_of or 0,
+        )
+
+    upstream = UpstreamShards("hours")
+    board = BucketWatermarks(Bucket("hours", 0), upstream)
+    upstream.record([(("hourly", 1), statement(1, 5, idle_as_of=0)), (("hourly", 0), statement(0, 100))])
+    reached = [board.at(0, 7).watermark_ms]
+    for as_of, last in ((7, 8), (8, 9)):
+        upstream.record([(("hourly", 1), statement(1, 5, idle_as_of=as_of))])
+        reached.append(board.at(0, last).watermark_ms)
+
+    assert reached == [5, 5, 100]
+    assert board.at(0).watermark_ms == 100
+
+
+@pytest.mark.parametrize(("took_s", "pause_s"), [(0.0, 0.0), (0.01, 0.2), (0.04, 0.8), (5.0, 1.0)])
+def test_requests_that_events_cause_take_a_small_part_of_the_time(took_s: float, pause_s: float) -> None:
+    """After a request, the next one waits for many times as long as it took, and for a second at most."""
+    bus, clock = MemoryBus(), SteeredClock()
+    request = EndOffsetRequest(bus, InlineExecutor(), clock)
+    request.begin([])
+    clock.advance(took_s)
+    request.answer()
+    may_hurry = []
+    for wait_s in (pause_s - 0.002, 0.004):
+        clock.advance(max(wait_s, 0))
+        may_hurry.append(request.may_hurry)
+
+    assert may_hurry == [pause_s == 0, True]
 
 
 class Slow(ps.Stateless):
@@ -470,7 +594,7 @@ def test_a_processor_with_unsent_outputs_is_not_idle(processor: type[ps.Processo
 
 
 def test_a_stored_watermark_of_an_idle_shard_does_not_prove_idleness() -> None:
-    """Until the shard repeats it."""
+    """The shard must repeat it first."""
     plant = Plant(PromisedJoin)
     bus = plant.driver.bus
     both = {"big_orders": {0: 0, 1: 0}}
@@ -491,7 +615,7 @@ def test_a_stored_watermark_of_an_idle_shard_does_not_prove_idleness() -> None:
 
 
 def test_unknown_idleness_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the bus does not return a bucket's end offset."""
+    """The bus does not return a bucket's end offset."""
     plant = Plant(Join)
     plant.order(range(10))
     plant.pay(range(5))
@@ -516,7 +640,7 @@ def test_unknown_idleness_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_driver_advances_time_in_steps_that_show_idleness(
     seconds: float, idle_after_s: list[float], processors: int
 ) -> None:
-    """All of it, in few steps; at the end without gaps for the length of the idle timeout, if there is so much time."""
+    """It advances all of it in few steps. At the end, the steps have no gaps for the length of the idle timeout, if time permits."""
     steps = list(time_steps(seconds, idle_after_s, processors))
 
     assert math.isclose(sum(steps), seconds)
@@ -538,7 +662,7 @@ def test_advancing_the_clock_by_a_month_takes_few_steps() -> None:
 def test_end_offsets_are_requested_only_for_idle_timeouts(
     idle_after: timedelta | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not for a processor without idleness, nor while events arrive."""
+    """A processor without idleness requests none, and no request is made while events arrive."""
     quiet = type("Quiet", (Slow,), {"idle_after": idle_after, "name": "quiet"})
     driver, asked = Driver(quiet), list[Collection[Bucket]]()
     worker, ends_of = worker_of(quiet, driver), driver.bus.ends_of

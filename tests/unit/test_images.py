@@ -9,9 +9,10 @@ import pytest
 from support.cli import Cli
 
 from penstock import __version__
-from penstock.ops.deploy.pods import USER
-from penstock.ops.templates import TEMPLATES, create_project, images
-from penstock.ops.templates.images import ImageRefused, image_recipe, requirements_of
+from penstock.ops.deploy.targets.pods import USER
+from penstock.ops.start.templates import images
+from penstock.ops.start.templates.images import ImageRefused, image_recipe, requirements_of
+from penstock.ops.start.templates.projects import TEMPLATES, create_project
 
 LOCK = "penstock-core==1 --hash=sha256:00\n"
 APP = "import json\nimport msgspec\nimport penstock as ps\nfrom model import Sale\n"
@@ -41,7 +42,7 @@ def copied(containerfile: str) -> set[str]:
 
 
 def test_the_final_image_has_no_build_tools_and_no_root(app: Path) -> None:
-    """Its packages come from the first stage; its user is the one of the pods, and owns nothing but the state."""
+    """Its packages come from the first stage. Its user is the user of the pods, and owns only the state."""
     steps = instructions(image_recipe(app, LOCK).files["Containerfile"])
     assert [word for word, _ in steps].count("FROM") == 2
     last = steps[max(at for at, (word, _) in enumerate(steps) if word == "FROM") :]
@@ -55,7 +56,7 @@ def test_the_final_image_has_no_build_tools_and_no_root(app: Path) -> None:
 
 
 def test_the_build_reads_only_what_the_image_needs(app: Path) -> None:
-    """The code of the app, the lock and the wheels: neither secrets nor other files of the folder."""
+    """It reads the code of the app, the lock and the wheels, but neither secrets nor other files of the folder."""
     recipe = image_recipe(app, LOCK)
     kept = re.findall("^!(.*)$", recipe.files[".dockerignore"], flags=re.MULTILINE)
 
@@ -84,7 +85,7 @@ def test_equal_apps_have_equal_recipes(app: Path) -> None:
 
 
 def test_requirements_are_those_that_the_app_imports(app: Path) -> None:
-    """In their installed versions, with Penstock without its batch side."""
+    """They have their installed versions, and Penstock comes without its batch side."""
     [penstock, msgspec] = requirements_of(app, ["dashboard", "redis"])
 
     assert penstock == f"penstock-core[dashboard,redis]=={__version__}"
@@ -106,7 +107,7 @@ def test_requirements_are_those_that_the_project_declares(app: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"# Gr\xf6\xdfe", b"print 'old'", b"\0"], ids=["encoding", "syntax", "null"])
 def test_a_file_that_is_no_python_has_no_requirements(app: Path, content: bytes) -> None:
-    """No app imports it, so it may lie beside one."""
+    """No app imports it, so it may be in the same folder."""
     (app.parent / "other.py").write_bytes(content)
 
     assert len(requirements_of(app, [])) == 2
@@ -121,7 +122,7 @@ def test_an_import_without_a_package_is_refused(app: Path) -> None:
 
 
 def test_a_new_project_has_the_same_recipe(tmp_path: Path) -> None:
-    """The command writes what is there, so it only adds the lock."""
+    """The command writes the same files, so it only adds the lock."""
     create_project(tmp_path / "shop", TEMPLATES["lookup"])
     project = tmp_path / "shop"
     (project / "requirements.lock").write_text(LOCK)

@@ -18,9 +18,9 @@ from itineraries_records import Itinerary, Leg, Report, itineraries, late, legs,
 from itineraries_source import reported
 from truth.itineraries import Flight, Trip, flights, trips
 
-from penstock.ops.testing import Crash, Driver
-from penstock.processors.monoids.laws import check_laws
-from penstock.processors.shard.checkpoints import Step
+from penstock.ops.kernel import Crash, Driver
+from penstock.processors.monoids import check_laws
+from penstock.processors.shard import Step
 
 SOURCE = Path(__file__).parents[2] / "examples" / "itineraries" / "itineraries_source.py"
 NODES = (Splitter, Matcher, Tracker)

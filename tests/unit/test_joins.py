@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
@@ -10,16 +11,15 @@ from operator import itemgetter
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.ops.testing import Crash, Driver
-from penstock.processors.errors import DeclarationError
+from penstock.ops.kernel import Crash, Driver
+from penstock.processors import DeclarationError
 from penstock.processors.operators import open_operator
-from penstock.processors.shard.checkpoints import Step
-from penstock.processors.shard.overlay import Overlay
-from penstock.state.protocols import MemoryShardState, MemoryStateFolder
+from penstock.processors.shard import Overlay, Step
+from penstock.state import MemoryShardState, MemoryStateFolder
 
 BOUND = 15
 
@@ -191,6 +191,65 @@ def test_a_match_with_an_earlier_event_is_written_after_a_lost_state(first: ps.C
     driver.send(*after)
 
     assert driver.read(matches) == [Match("a", 1, 1, 2)]
+
+
+class Limited(Outer):
+    """Returns a record that does not fit for payments of 13, after their matches were found."""
+
+    on_error = ps.ErrorPolicy.DEAD_LETTER
+
+    def join(self, left: Order | None, right: Payment | None, context: ps.Context) -> Iterable[Match]:
+        for match in super().join(left, right, context):
+            yield match if match.amount != 13 else Match(match.who, match.at, "thirteen", None)  # type: ignore[arg-type]  # the fault under test
+
+
+def _before_the_thirteen(events: Iterable[Event]) -> list[Event]:
+    fitting = [event for event in events if event.at < 50 and getattr(event, "amount", 0) != 13]
+    return sorted(fitting, key=lambda event: event.at)
+
+
+@given(EVENTS.map(_before_the_thirteen))
+@settings(deadline=None, max_examples=20)
+def test_an_event_that_is_rejected_for_its_outputs_leaves_the_buffers_as_they_were(events: list[Event]) -> None:
+    """A dead letter is joined with no later event, and an order that only met dead letters is unmatched."""
+    rejected: list[int] = []
+    found = Counter[Match]()
+    core = open_operator(Limited(), Overlay(MemoryShardState(), lambda _, later: later))
+    thirteens: list[Event] = [Order("a", 60, 1), Payment("a", 61, 13), Order("a", 62, 2)]
+    arrived = [*events, *thirteens, LAST_ORDER, LAST_PAYMENT]
+    for number, event in enumerate(arrived):
+        result = core.feed(orders if isinstance(event, Order) else payments, [event], stop_at_error=False)
+        found.update(result.outputs)
+        rejected += [number for _ in result.rejected]
+    kept = [event for number, event in enumerate([*events, *thirteens]) if number not in rejected]
+
+    assert len(events) + 1 in rejected
+    assert +found == expected(Outer, [*kept, LAST_ORDER, LAST_PAYMENT]) - _unmatched_at_the_end()
+
+
+def _unmatched_at_the_end() -> Counter[Match]:
+    return Counter([Match("end", 10_000, 0, None), Match("end", 10_000, None, 0)])
+
+
+def test_an_event_costs_as_much_with_many_buffered_events_as_with_few() -> None:
+    """The calls for an event do not depend on the number of buffered events that are too early or too late to match."""
+
+    def calls_for_an_event(buffered: int) -> int:
+        core = open_operator(Inner(), Overlay(MemoryShardState(), lambda _, later: later))
+        core.feed(orders, [Order("a", 100 * at, at) for at in range(-buffered, 0)], stop_at_error=True)
+        core.feed(payments, [Payment("b", 0, 1)], stop_at_error=True)  # loads everything that is loaded once
+        calls = 0
+
+        def count(frame: object, event: str, argument: object) -> None:
+            nonlocal calls
+            calls += "call" in event
+
+        sys.setprofile(count)
+        core.feed(payments, [Payment("a", -50 * buffered, 1)], stop_at_error=True)
+        sys.setprofile(None)
+        return calls
+
+    assert calls_for_an_event(1_000) <= calls_for_an_event(10) + 10
 
 
 @pytest.mark.parametrize(

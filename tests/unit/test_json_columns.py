@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
 import penstock as ps
-from penstock.processors.declare.codecs import Message, Payload
-from penstock.processors.declare.flat_records import flat_fields
+from penstock.processors.declare import Message, Payload, flat_fields
+from penstock.transport import MessageCopy
 from penstock.transport.codecs.json_codec import JsonCodec
-from penstock.transport.codecs.json_columns import load_library
-from penstock.transport.messages import MessageCopy
+from penstock.transport.codecs.json_columns import JoinedValues, columns_of_json, load_library
 
 
 class Reading(ps.Record, frozen=True):
@@ -122,7 +122,7 @@ def _compiled() -> None:
 @example(values=[b'{"meter":"\xed\xa0\x80","at":1,"litres":2,"is_final":true,"note":null}'], names={"at"})
 @example(values=[b'{"meter":"a","at":1,"litres":0.1e1,"is_final":true,"note":null,}'], names={"at"})
 def test_columns_have_the_values_of_the_records(values: list[bytes | None], names: set[str]) -> None:
-    """Whatever the messages contain: if there are columns, each message is a record, and has these values."""
+    """If arbitrary messages decode to columns, each message is a record with these values."""
     columns = CODEC.decode_columns(messages_of(values), sorted(names))
     if columns is None:
         return
@@ -136,10 +136,24 @@ def test_columns_have_the_values_of_the_records(values: list[bytes | None], name
     columns.validate(full=True)
 
 
+@settings(max_examples=600)
+@given(value=VALUES, size=some.integers(0, 400))
+def test_the_end_of_the_lines_is_the_end(value: bytes, size: int) -> None:
+    """A part of a message is never a record, whatever bytes follow it in memory."""
+    columns_of, part = columns_of_json(flat_fields(Reading)), value[: size % (len(value) + 1)]
+    starts, ends = np.array([0]), np.array([len(part)])
+    assert columns_of is not None
+    for memory in (np.frombuffer(value, np.uint8), np.frombuffer(part, np.uint8).copy()):
+        found = columns_of.decode(JoinedValues(memory[: len(part)].data, starts, ends), NAMES)
+        if found is not None:
+            (event,) = CODEC.decode(messages_of([part])).events
+            assert exact(found.to_pylist()) == exact([msgspec.to_builtins(event)])
+
+
 @settings(max_examples=200)
 @given(readings=some.lists(READINGS, min_size=1, max_size=5))
 def test_what_encoders_write_has_columns(readings: list[Reading]) -> None:
-    """Records as msgspec and Python write them, with few digits in whole numbers."""
+    """The encoders are msgspec and Python's json, with few digits in whole numbers."""
     small = [msgspec.structs.replace(it, count=it.count and it.count % 10**18) for it in readings]
     for values in (
         list(map(msgspec.json.encode, small)),
@@ -156,7 +170,7 @@ def test_what_encoders_write_has_columns(readings: list[Reading]) -> None:
 @settings(max_examples=200)
 @given(readings=some.lists(READINGS, min_size=1, max_size=5), begin=some.integers(0, 4))
 def test_columns_encode_as_their_records(readings: list[Reading], begin: int) -> None:
-    """Escapes, floats, nulls, and parts of longer columns."""
+    """The columns have escapes, floats and nulls, and may be parts of longer ones."""
     begin = min(begin, len(readings) - 1)
     batch = pa.RecordBatch.from_pylist(list(map(msgspec.to_builtins, readings)), schema=SCHEMA).slice(begin)
 
@@ -176,7 +190,7 @@ def test_columns_encode_as_their_records(readings: list[Reading], begin: int) ->
     ],
 )
 def test_other_records_have_no_columns(fields: list[Any], options: dict[str, Any]) -> None:
-    """Nested values, unions, and structs that decode or encode in another way."""
+    """Such records have nested values or unions, or are structs that decode or encode in another way."""
     record: Any = msgspec.defstruct("Other", fields, bases=(ps.Record,), frozen=True, **options)
     try:
         found = flat_fields(record)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from threading import Thread
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from penstock.transport.errors import (
+from penstock.transport import (
     Aborted,
+    Bucket,
     BusError,
     BusRefuses,
     BusUnreachable,
@@ -24,7 +27,6 @@ from penstock.transport.errors import (
 from penstock.transport.kafka import KafkaSettings, catalog
 from penstock.transport.kafka.catalog import KafkaCatalog
 from penstock.transport.kafka.error_translation import is_outage, is_retryable, is_transient, translate
-from penstock.transport.messages import Bucket
 
 CODES = {
     code: name
@@ -69,7 +71,6 @@ FOR_A_PERSON = [
     "THE_MACHINE",
     "_BAD_MSG",
     "_BAD_COMPRESSION",
-    "_DESTROY",
     "_FAIL",
     "_CRIT_SYS_RESOURCE",
     "_FS",
@@ -211,6 +212,50 @@ def test_every_request_reports_the_address_of_an_unreachable_broker(
             request_of(KafkaCatalog(KafkaSettings(address)))
 
 
+@contextmanager
+def answering(answer: bytes) -> Iterator[str]:
+    """Yield the address of a server that answers each connection so, and closes it."""
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                with connection:
+                    connection.recv(100)
+                    connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = Thread(target=serve)
+        thread.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def test_a_refused_connection_does_not_blame_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing listens at the address; whether security.protocol matches is unknown."""
+    monkeypatch.setattr(catalog, "ANSWER_LIMIT_S", 1.0)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+        with pytest.raises(
+            BusUnreachable, match=rf"within 1 s: {address} refuses the connection, .* Start the broker"
+        ) as raised:
+            KafkaCatalog(KafkaSettings(address)).names()
+
+    assert "security.protocol" not in str(raised.value)
+
+
+def test_a_server_of_another_protocol_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A web server or the wrong port of a broker is such a server."""
+    monkeypatch.setattr(catalog, "ANSWER_LIMIT_S", 1.0)
+    with (
+        answering(b"HTTP/1.1 400 Bad Request\r\n\r\n") as address,
+        pytest.raises(BusUnreachable, match=rf"what listens at {address} is no Kafka broker, or expects TLS.* port"),
+    ):
+        KafkaCatalog(KafkaSettings(address)).names()
+
+
 def test_a_request_that_the_client_forgot_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends with the error of an outage instead of waiting forever."""
     monkeypatch.setattr(catalog, "ANSWER_LIMIT_S", 0.01)
@@ -222,8 +267,12 @@ def test_a_request_that_the_client_forgot_fails(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_invalid_name_of_a_topic_is_the_users_to_correct() -> None:
-    """Not an unknown error for the broker's log."""
-    assert "Use only letters" in str(translate(KafkaError(KafkaError.TOPIC_EXCEPTION), "Category a b was not created"))
+    """The advice is true for both reasons: a character, and a topic whose name differs by a dot."""
+    error = KafkaError(KafkaError.TOPIC_EXCEPTION, "Topic 'a_b' collides with existing topic: a.b")
+    text = str(translate(error, "Category a_b was not created"))
+
+    assert "Choose another name: at most 249 letters" in text
+    assert "differ only by '.' and '_'" in text
 
 
 def test_a_fenced_member_is_told_from_other_fatal_errors() -> None:
@@ -234,3 +283,21 @@ def test_a_fenced_member_is_told_from_other_fatal_errors() -> None:
 
     assert type(translate(fenced, "Reading")) is IdentityTaken
     assert type(translate(KafkaError(KafkaError._FATAL, "Local: Fatal error"), "Reading")) is MembershipLost
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [
+        (KafkaError.INCONSISTENT_GROUP_PROTOCOL, "Another program uses this consumer group"),
+        (KafkaError.OFFSET_METADATA_TOO_LARGE, "offset.metadata.max.bytes"),
+        (KafkaError._PURGE_QUEUE, "after an earlier failure"),
+        (KafkaError._MSG_TIMED_OUT, "they may have arrived"),
+        (KafkaError._RESOLVE, "ulimit -n"),
+    ],
+)
+def test_the_remedy_follows_from_the_code(code: int, remedy: str) -> None:
+    """An error that is no question of the address or the protocol does not blame them."""
+    text = str(translate(KafkaError(code), "Reading"))
+
+    assert remedy in text
+    assert "security.protocol" not in text

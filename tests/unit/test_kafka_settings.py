@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
+from typing import cast
 
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from penstock.processors.declare.dead_letters import DeadLetter
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.codecs.dead_letters import DeadLetterCodec, decode_dead_letter
-from penstock.transport.errors import SettingsRefused
-from penstock.transport.kafka import KafkaSettings
+from penstock.processors.declare import DeadLetter
+from penstock.transport import CategorySpec, SettingsRefused
+from penstock.transport.bus import OwnershipListener
+from penstock.transport.codecs import decode_dead_letter
+from penstock.transport.codecs.dead_letters import DeadLetterCodec
+from penstock.transport.kafka import KafkaBus, KafkaSettings
 from penstock.transport.kafka.catalog import topic_of
 from penstock.transport.kafka.client_log import outage_reporter
 
@@ -49,6 +52,57 @@ def test_a_certificate_that_is_not_pem_is_refused(tmp_path: Path) -> None:
         KafkaSettings("broker:1", {"ssl.ca.location": str(tmp_path / "ca")}).self_contained()
 
 
+FILES = (
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.keystore.location",
+    "ssl.crl.location",
+    "sasl.kerberos.keytab",
+    "plugin.library.paths",
+    "ssl.engine.location",
+)
+
+
+@pytest.mark.parametrize("setting", FILES)
+def test_a_file_that_is_missing_is_named_with_its_setting(setting: str, tmp_path: Path) -> None:
+    """Before a client is opened: its error has the words of OpenSSL, or comes later."""
+    missing = tmp_path / "missing"
+    bus = KafkaBus(KafkaSettings("127.0.0.1:1", {"security.protocol": "SASL_SSL", setting: str(missing)}))
+    with pytest.raises(SettingsRefused, match=re.escape(f"{setting} names the file {missing}, which does not exist.")):
+        bus.catalog  # noqa: B018 - opens the client
+
+
+def test_a_folder_is_no_certificate(tmp_path: Path) -> None:
+    """Only authorities may be a folder."""
+    for_folder = {"security.protocol": "ssl", "ssl.key.location": str(tmp_path)}
+    with pytest.raises(SettingsRefused, match=r"ssl\.key\.location names .*, which is a folder"):
+        KafkaSettings("127.0.0.1:1", for_folder).for_admin()
+
+    assert KafkaSettings("127.0.0.1:1", {"security.protocol": "ssl", "ssl.ca.location": str(tmp_path)}).for_admin()
+
+
+@pytest.mark.parametrize(
+    "further",
+    [
+        {"ssl.ca.location": "/missing"},
+        {"security.protocol": "ssl", "ssl.ca.location": "probe", "ssl.crl.location": ""},
+        {"security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN", "sasl.kerberos.keytab": "/missing"},
+        {"plugin.library.paths": "monitoring-interceptor"},
+    ],
+)
+def test_a_file_that_the_client_will_not_read_may_be_missing(further: dict[str, str]) -> None:
+    """Of another protocol or mechanism, and names that the system looks up."""
+    assert KafkaSettings("127.0.0.1:1", further).for_admin()
+
+
+def test_a_plugin_may_be_named_without_its_ending(tmp_path: Path) -> None:
+    """The client adds it."""
+    (tmp_path / "plugin.so").touch()
+
+    assert KafkaSettings("127.0.0.1:1", {"plugin.library.paths": str(tmp_path / "plugin")}).for_admin()
+
+
 def test_an_outage_and_a_refusal_are_each_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """Further attempts of the client add no lines."""
     caplog.set_level(logging.WARNING, "penstock.kafka")
@@ -63,7 +117,7 @@ def test_an_outage_and_a_refusal_are_each_logged_once(caplog: pytest.LogCaptureF
 
 
 def test_the_dead_letter_of_a_large_message_fits_the_clients_limit() -> None:
-    """The dead letter of a message near the limit is truncated; a smaller message is kept completely."""
+    """An error that does not concern the address or the protocol does not blame them."""
     settings = KafkaSettings("127.0.0.1:1")
     letters = DeadLetterCodec(lambda: settings.message_limit - 100)
     producer = Producer(settings.for_writer())
@@ -154,7 +208,7 @@ def test_members_learn_of_a_rebalance_within_half_a_second() -> None:
     ],
 )
 def test_an_address_that_no_broker_can_have_is_refused(address: str, words: str) -> None:
-    """Before the first request, instead of after ten seconds without an answer."""
+    """It is refused before the first request, instead of after ten seconds without an answer."""
     with pytest.raises(SettingsRefused, match=rf"{words}.*No request was sent"):
         KafkaSettings(address)
 
@@ -163,5 +217,40 @@ def test_an_address_that_no_broker_can_have_is_refused(address: str, words: str)
     "address", ["localhost", "localhost:9092", "a:1, b:65535", "[::1]:9092", "::1", "SASL_SSL://a:9093"]
 )
 def test_other_addresses_are_accepted(address: str) -> None:
-    """With or without a port, of IPv6, and with the protocol as a prefix."""
+    """An address may lack a port, be an IPv6 address, or have the protocol as a prefix."""
     assert KafkaSettings(address).bootstrap == address
+
+
+@pytest.mark.parametrize(
+    ("further", "reason"),
+    [
+        ({"group.protocol": "consumer"}, "group.protocol"),
+        ({"oauth_cb": "my_module:token"}, "oauth_cb"),
+        ({"no.such.setting": "1"}, "no.such.setting"),
+        ({"session.timeout.ms": "soon"}, "session.timeout.ms"),
+    ],
+)
+def test_each_client_refuses_a_setting_with_its_name(further: dict[str, str], reason: str) -> None:
+    """Whatever type of error the library raises, the user gets the setting to correct, from the first client that uses it."""
+    settings = KafkaSettings("127.0.0.1:1", further)
+
+    with pytest.raises(SettingsRefused, match=re.escape(reason)):
+        KafkaBus(settings).reader("totals", ["readings"], cast("OwnershipListener", None))
+
+
+@pytest.mark.parametrize("name", ["sasl.mechanism", "sasl.mechanisms"])
+def test_tokens_need_a_source(name: str) -> None:
+    """Without one, the client would wait for a token, and the error would blame the brokers."""
+    mechanism = {"security.protocol": "SASL_SSL", name: "OAUTHBEARER"}
+
+    with pytest.raises(SettingsRefused, match=r"OAUTHBEARER.*No request was sent.*sasl\.oauthbearer\.method = .oidc."):
+        KafkaSettings("127.0.0.1:1", mechanism).for_admin()
+    assert KafkaSettings("127.0.0.1:1", mechanism | {"sasl.oauthbearer.method": "oidc"}).for_admin()
+
+
+def test_clients_end_quiet_connections_before_brokers_do() -> None:
+    """A connection that a broker or a load balancer ends looks like an outage; the shortest usual limit is four minutes."""
+    settings = KafkaSettings("127.0.0.1:1")
+    configurations = (settings.for_admin(), settings.for_writer(), settings.for_positions("group"))
+
+    assert [configuration["connections.max.idle.ms"] < 240_000 for configuration in configurations] == [True] * 3

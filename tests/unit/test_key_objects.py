@@ -15,11 +15,11 @@ from support.inference import SPEC, change, events_of, inferred, message
 import penstock as ps
 from penstock import codecs
 from penstock.errors import DeclarationError
-from penstock.ops.topic_inference import NamedRegistry
-from penstock.processors.declare.partitioner import bucket_of
+from penstock.ops.start.inference.registries import NamedRegistry
+from penstock.processors.declare import bucket_of
 from penstock.testing import Driver
+from penstock.transport import MessageCopy, Outgoing
 from penstock.transport.codecs.registry import _client_of
-from penstock.transport.messages import MessageCopy, Outgoing
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 SCHEMA = (
@@ -77,7 +77,7 @@ def connect_key(schema: str, payload: Any) -> bytes:
 
 @given(st.text(st.characters(codec="utf-8"), max_size=10), INT64)
 def test_keys_have_the_bytes_of_their_producers_and_are_read_back(tenant: str, number: int) -> None:
-    """Under the names of the message key, with and without a schema, for one field and for several."""
+    """Keys have one field or several, with and without a schema, and the field names of the message key."""
     key, content = ps.composite_key(tenant, number), {"tenant_id": tenant, "no": number}
     cases: list[tuple[ps.Category[Any], str, bytes]] = [
         (lines_of(codecs.KeyFields(("tenant_id", "no"))), key, compact(content)),
@@ -107,7 +107,7 @@ def test_keys_have_the_bytes_of_their_producers_and_are_read_back(tenant: str, n
     [b"a", b"{", b"\xff", b"[]", b'{"tenant":"a","number":3}', b'{"tenant_id":"a"}', b'{"tenant_id":"a","no":"3"}'],
 )
 def test_other_bytes_are_no_keys(message_key: bytes) -> None:
-    """With and without a schema."""
+    """They are refused with and without a schema."""
     for codec in (codecs.KeyFields(("tenant_id", "no")), codecs.ConnectKeys(SCHEMA)):
         with pytest.raises(DeclarationError, match="lines: the message key"):
             lines_of(codec).decode_key(message_key)
@@ -145,7 +145,7 @@ def test_other_bytes_are_no_keys(message_key: bytes) -> None:
     ],
 )
 def test_wrong_declarations_are_refused(key_codec: Any, key: Any, reason: str) -> None:
-    """With the number and the types of the fields."""
+    """The error has the number and the types of the fields."""
     with pytest.raises(DeclarationError, match=reason):
         lines_of(key_codec(), key=key).encode_keys(["1"])
 
@@ -170,7 +170,7 @@ def counting(category: ps.Category[Any]) -> type[ps.Stateful]:
     ],
 )
 def test_a_field_that_only_the_message_key_contains_is_a_part_of_the_key(key_codec: Any, message_key: bytes) -> None:
-    """Read from other producers, counted by key, and written into the message key only."""
+    """It is read from other producers, counts as a key, and is written into the message key only."""
     category = lines_of(key_codec, OwnLine)
     driver = Driver(counting(category))
     driver.bus.writer().send("lines", [Outgoing(message_key, b'{"number":3,"at":1}', bucket_of(message_key, 4))])
@@ -215,7 +215,7 @@ def test_keys_with_equal_names_are_joined_whatever_the_fields_are_called() -> No
 @pytest.mark.parametrize("before", [{"tenant": "a", "number": 3}, None])
 @pytest.mark.parametrize("has_envelope", [True, False])
 def test_a_deletion_of_debezium_deletes_the_row_of_its_message_key(before: Any, *, has_envelope: bool) -> None:
-    """Also where the columns have other names in the key, and where the deletion is only the null value after it."""
+    """The columns may have other names in the key, and the deletion may be only the null value after it."""
     rows = lines_of(codecs.ConnectKeys(SCHEMA), Row, codec=codecs.Debezium())
     lines = ps.Category(
         "stream", Line, key=("tenant", "number"), event_time="at", buckets=4, key_codec=codecs.ConnectKeys(SCHEMA)
@@ -257,7 +257,7 @@ def keyed(contents: Sequence[Any], keys: Sequence[bytes]) -> list[MessageCopy]:
     ],
 )
 def test_infer_finds_the_fields_of_a_key(content: Any, schema: str | None) -> None:
-    """Under the same names, under others, or in the message key only; with and without a schema. The declaration writes the same bytes."""
+    """The fields may have other names or be in the message key only, with and without a schema. The declaration writes the same bytes."""
     numbers = range(1, 9)
     payloads = [{"tenant_id": f"t{n % 3}", "no": n} for n in numbers]
     keys = [connect_key(schema, one) if schema else compact(one) for one in payloads]
@@ -273,7 +273,7 @@ def test_infer_finds_the_fields_of_a_key(content: Any, schema: str | None) -> No
 @pytest.mark.parametrize("schema", [ID_SCHEMA, None])
 @pytest.mark.parametrize("name", ["id", "number", "other"])
 def test_infer_finds_the_only_field_of_a_key(name: str, schema: str | None) -> None:
-    """A JSON object with one field is no text."""
+    """A JSON object with one field is not read as a text."""
     numbers = range(1, 9)
     keys = [connect_key(schema, {"id": n}) if schema else compact({"id": n}) for n in numbers]
     messages = keyed([{"at": 1_780_000_000_000 + n, name: n if name != "other" else "x"} for n in numbers], keys)
@@ -286,7 +286,7 @@ def test_infer_finds_the_only_field_of_a_key(name: str, schema: str | None) -> N
 
 @pytest.mark.parametrize("fields", [("id",), ("tenant", "id")])
 def test_infer_finds_keys_as_python_writes_them(fields: tuple[str, ...]) -> None:
-    """With spaces, and escapes for characters beyond ASCII."""
+    """Python writes spaces, and escapes for characters beyond ASCII."""
     contents = [{"tenant": f"tänt {n % 3}", "id": n, "at": 1_780_000_000_000 + n} for n in range(1, 9)]
     keys = [json.dumps({name: content[name] for name in fields}).encode() for content in contents]
     messages = keyed(contents, keys)
@@ -299,7 +299,7 @@ def test_infer_finds_keys_as_python_writes_them(fields: tuple[str, ...]) -> None
 
 
 def test_infer_declares_debeziums_keys_with_schemas() -> None:
-    """With the schema that they contain."""
+    """The declaration has the schema that the keys contain."""
     keys = [connect_key(ID_SCHEMA, {"id": n}) for n in range(1, 9)]
     messages = keyed([change(n, "c", None, {"id": n, "name": "Ann"}) for n in range(1, 9)], keys)
     category = inferred(messages)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import penstock as ps
-from penstock.ops.replay.key_search import KeySearch
-from penstock.ops.snapshots.bisecting import KeyNotRead, Search, find_cause
-from penstock.processors.shard.source_events import SourceEvents
+from penstock.ops.change.clones.bisecting import KeyNotRead, Search, find_cause
+from penstock.ops.look_back import KeySearch
+from penstock.processors.shard import SourceEvents
 from penstock.testing import Driver
 
 
@@ -51,7 +51,7 @@ def test_a_bisection_of_a_misspelled_key_names_the_range_and_the_near_key() -> N
 
 
 def test_without_a_near_key_some_are_listed() -> None:
-    """So that a person sees how keys look."""
+    """The listed keys show a user how keys look."""
     driver = Driver(Counts)
     driver.send(readings, [Reading("kitchen", 1), Reading("garden", 2)])
     search = KeySearch("zzz")

@@ -13,14 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.ops.testing import Crash, Driver
-from penstock.processors.declare.keys import InvalidKey, MessageKeys
-from penstock.processors.declare.partitioner import _compiled_hashes, bucket_of, buckets_of
-from penstock.processors.errors import DeclarationError
-from penstock.processors.shard.batches import EventRejected
-from penstock.processors.shard.checkpoints import Step
-from penstock.transport.messages import BY_KEY, Bucket, Outgoing, outgoing
+from penstock.ops.kernel import Crash, Driver
+from penstock.processors import DeclarationError
+from penstock.processors.declare import InvalidKey, MessageKeys, bucket_of, buckets_of
+from penstock.processors.declare.partitioner import _FEW, _compiled_hashes
+from penstock.processors.shard import EventRejected, Step
+from penstock.transport import Bucket, Outgoing, outgoing
+from penstock.transport.messages import BY_KEY
 
+SIZED_KEYS = st.binary(max_size=12) | st.binary(max_size=300)
 KEYS = [b"a", b"kafka", b"EWR-IAH", "Zürich".encode(), *(b"key-%d" % n for n in range(200)), b"k" * 300]
 
 
@@ -145,19 +146,19 @@ def test_each_partitioner_is_librdkafkas(partitioner: ps.Partitioner, name: str)
     ],
 )
 def test_hashes_are_the_published_ones(partitioner: ps.Partitioner, key: bytes, hashed: int) -> None:
-    """CRC-32 by its check value, FNV-1a by its authors' vectors; Sarama takes the absolute value of the signed hash."""
+    """CRC-32 has its check value, and FNV-1a its authors' vectors. Sarama takes the absolute value of the signed hash."""
     for buckets in (2, 7, 12, 1000, 2**31 - 1):
         assert bucket_of(key, buckets, partitioner) == hashed % buckets
 
 
-@settings(deadline=None)
+@settings(max_examples=300)
 @given(
-    st.lists(st.binary(max_size=300) | st.binary(max_size=12), max_size=40),
+    st.lists(SIZED_KEYS, max_size=12) | st.lists(SIZED_KEYS, min_size=_FEW, max_size=40),
     st.integers(1, 1000),
     st.sampled_from([*ps.Partitioner, last_byte]),
 )
 def test_many_keys_have_the_bucket_of_each(keys: list[bytes], buckets: int, partitioner: Any) -> None:
-    """Computed together or one by one."""
+    """They are computed together and one by one."""
     assert _compiled_hashes(), "key_hashes.c was not compiled; run: pip install --no-deps --editable ."
     keys = [key or b"x" for key in keys]
 
@@ -174,7 +175,7 @@ def test_a_partitioner_function_must_return_a_bucket(bucket: Any) -> None:
 
 
 def test_an_error_of_a_partitioner_function_is_reported() -> None:
-    """As an error of the declaration."""
+    """It becomes an error of the declaration."""
     with pytest.raises(DeclarationError, match=r"IndexError.*the key b''"):
         rides(partitioner=last_byte).bucket_of("")
 
@@ -185,7 +186,7 @@ def test_an_error_of_a_partitioner_function_is_reported() -> None:
 @pytest.mark.parametrize("semantics", ps.Semantics)
 @pytest.mark.parametrize("partitioner", [*ps.Partitioner, last_byte, None])
 def test_outputs_are_in_the_buckets_of_the_declared_partitioner(partitioner: Any, semantics: ps.Semantics) -> None:
-    """Of a Repartition as of any processor; with an unknown partitioner as Kafka's Java clients place them."""
+    """A Repartition obeys the rule of any processor. An unknown partitioner means the placement of Kafka's Java clients."""
     source = rides(partitioner=ps.Partitioner.MURMUR2)
     target = ps.Category("by_car", Ride, key="car", event_time="at", buckets=5, partitioner=partitioner)
     declared = {"reads": source, "writes": target, "output_semantics": semantics}
@@ -223,7 +224,7 @@ def test_outputs_of_a_remote_store_are_in_the_declared_buckets(partitioner: Any,
 
 
 def test_the_client_places_messages_by_murmur2() -> None:
-    """Only for other partitioners, Penstock computes the buckets."""
+    """Penstock computes the buckets only for other partitioners."""
     keys, values = [b"a", b"b"], [b"1", b"2"]
 
     assert [message.bucket for message in outgoing(rides(), keys, values)] == [BY_KEY, BY_KEY]
@@ -327,7 +328,7 @@ def test_a_count_per_key_is_right_or_refused(written: Any, declared: Any) -> Non
 def test_the_error_explains_the_bucket_of_a_message(
     messages: list[tuple[bytes | None, Ride]], written: Any, options: dict[str, Any], finding: str
 ) -> None:
-    """By the partitioner, the encoding and the field that its producer uses; else it offers other ways."""
+    """It names the partitioner, the encoding or the field that the producer uses. Otherwise it suggests alternatives."""
     driver = Driver(counter(rides(**options)))
     place(driver, messages, (lambda key, buckets: 7) if written is None else written)
 
@@ -358,7 +359,7 @@ def test_the_other_messages_of_the_batch_decide() -> None:
 
 
 def test_a_message_key_may_differ_from_the_key_in_the_right_bucket() -> None:
-    """A producer that chooses partitions itself may use its message keys for another purpose, or none."""
+    """A producer that chooses partitions itself may use message keys for another purpose, or write none."""
     totals = ps.Category("totals", Total, key="key", event_time="at", buckets=1)
     driver = Driver(counter(rides(), totals))
     for key in (None, b"order-1", b"order-2"):
@@ -442,7 +443,7 @@ def test_message_keys_are_those_of_other_clients(
 
 @given(st.text(), st.integers(-(2**31), 2**31 - 1), st.binary())
 def test_a_key_survives_its_message_key(text: str, number: int, raw: bytes) -> None:
-    """With every codec that has a message key for it."""
+    """Every codec that has a message key for a key reads it back."""
     for codec, is_number, key in [
         (ps.KeyCodec.TEXT, False, text),
         (ps.KeyCodec.JSON, False, text),
@@ -466,7 +467,7 @@ def test_a_key_survives_its_message_key(text: str, number: int, raw: bytes) -> N
     ],
 )
 def test_a_key_without_a_message_key_is_refused(codec: ps.KeyCodec, is_number: bool, key: str) -> None:
-    """So is one that would have the message key of another key."""
+    """A key that would have the message key of another key is refused, too."""
     with pytest.raises(InvalidKey, match=rf"rides.*KeyCodec\.{codec.name}"):
         MessageKeys("rides", codec, is_number).encode([key])
 
@@ -538,7 +539,7 @@ def test_deletions_of_a_table_have_keys_of_its_codec() -> None:
     ],
 )
 def test_wrong_declarations_are_refused(options: dict[str, Any], message: str) -> None:
-    """With the right types in the error."""
+    """The error contains the right types."""
     with pytest.raises(DeclarationError, match=message):
         rides(**options)
 
@@ -551,7 +552,7 @@ def test_a_computed_key_may_be_an_int_on_the_bus() -> None:
 
 
 def test_one_category_with_two_partitioners_is_refused() -> None:
-    """As with two keys."""
+    """Two keys are refused in the same way."""
     first, second = counter(rides()), counter(rides(partitioner=ps.Partitioner.FNV1A))
     second.name = "second"
     second.__name__ = "Second"

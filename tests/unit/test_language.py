@@ -174,7 +174,52 @@ def test_a_noun_has_the_number_of_the_number_before_it(place: str) -> None:
 
 
 def test_a_plural_after_a_number_is_reported() -> None:
-    """With and without an adjective, but not after a constant, and not as a unit of a rate."""
+    """An adjective may stand between them. Constants and units of a rate are not reported."""
     source = 'f"{n:,} events, {n} dead letters, {MOST} keys, {rate} events/s, {record_name} records"'
 
     assert [words for _, words in plurals_after_numbers(source)] == ["n events", "n dead letters"]
+
+
+TAIL = re.compile(
+    r"(?:And|Also|As|Although|But|Even|Instead|Likewise|Nor|Not|Or|So|Though|Unless)\b"
+    r"|(?:After|At(?! least| most)|Because|Before|By|For|From|If|In|Including|Like|Of|On|Since|Than|To|Under|Until|When|Where|While|With"
+    r"|Without)\b[^,]*$"
+)
+"""The beginning of a sentence that only continues another one: a conjunction, or an introduction that no main clause follows."""
+
+
+def tails_of_names(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the line of each docstring of a test that continues the test's name instead of forming a sentence, and its tail."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            for sentence in re.split(r"(?<=[.!?])\s+", ast.get_docstring(node) or ""):
+                if TAIL.match(sentence):
+                    yield node.body[0].lineno, sentence
+
+
+def test_docstrings_of_tests_are_sentences() -> None:
+    """A reader understands each one without the name before it."""
+    files = [path for path in tracked("tests") if path.endswith(".py")]
+
+    assert files
+    assert not [
+        f"{path}:{line}: “{tail}”: write a complete sentence, or remove the docstring"
+        for path in files
+        for line, tail in tails_of_names((ROOT / path).read_text(encoding="utf-8"))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("docstring", "tails"),
+    [
+        ("And no error.", ["And no error."]),
+        ("It stops. Also after a restart.", ["Also after a restart."]),
+        ("By its declaration.", ["By its declaration."]),
+        ("By default, it stops. At least one event is read. Notes are kept.", []),
+    ],
+)
+def test_a_docstring_that_continues_the_name_is_reported(docstring: str, tails: list[str]) -> None:
+    """An introduction that a comma and a main clause follow begins a sentence."""
+    source = f'def test_it() -> None:\n    """{docstring}"""'
+
+    assert [tail for _, tail in tails_of_names(source)] == tails

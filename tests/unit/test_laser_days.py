@@ -7,6 +7,8 @@ import random
 import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -18,12 +20,36 @@ import redis
 from rocksdict import DbClosedError, Rdict
 from support.laser_site import redis_server, wait_for
 
-from penstock.ops.laser import daily_pairs
-from penstock.ops.laser.daily_pairs import DailyPairs
-from penstock.ops.laser.days import SUCCESS, DailyTable, Days, DaysUnreadable
-from penstock.ops.laser.pairs import NotServed
-from penstock.state.files.local_files import LocalFileStore
+from penstock.ops.deploy import (
+    DayTable,
+    DeployedProcessor,
+    DeployedServer,
+    DeploymentFiles,
+    DeploymentRequest,
+    DeploymentSettings,
+    Version,
+    databases_folder,
+    observed_deployments,
+    plan_deployment,
+    stand_in_for,
+)
+from penstock.ops.deploy.process_supervisor import ProcessState, ProcessStatus
+from penstock.ops.deploy.registry import DesiredState
+from penstock.ops.serve.latest import daily_pairs
+from penstock.ops.serve.latest.daily_pairs import DailyPairs
+from penstock.ops.serve.latest.days import SUCCESS, DailyTable, DaysUnreadable, TableDays
+from penstock.ops.serve.latest.pairs import NotServed
+from penstock.ops.shell import SteeredClock
+from penstock.ops.status import Alerts, ClusterStatus
+from penstock.ops.status.alerts.evaluation import evaluate
+from penstock.ops.status.alerts.rules import DEFAULTS
+from penstock.ops.status.metrics import metric_values
+from penstock.ops.status.servers import ServerStatus, server_findings, servers_of
+from penstock.processors.apps import AppName
+from penstock.state.files import LocalFileStore
+from penstock.transport.memory import MemoryBus
 
+DECEMBER_MS = int(datetime(2026, 12, 1, tzinfo=UTC).timestamp() * 1000)
 KEYS = [f"k{number}".encode() for number in range(300)]
 
 
@@ -47,13 +73,14 @@ def days_served(
     root: Path, state: Path, key: tuple[str, ...] = ("key",), value: tuple[str, ...] = ("value",)
 ) -> Iterator[DailyPairs]:
     """Serve the newest day of a table."""
-    with closing(DailyPairs(DailyTable("t", LocalFileStore(root), key, value), state, look_every_s=0.01)) as pairs:
+    table, clock = DailyTable("t", LocalFileStore(root), key, value), SteeredClock(DECEMBER_MS)
+    with closing(DailyPairs(table, state, look_every_s=0.01, clock=clock)) as pairs:
         pairs.start()
         yield pairs
 
 
 def test_a_new_day_replaces_the_one_before_at_once(tmp_path: Path) -> None:
-    """Under reads, each MGET has the values of one day, and none goes back to an earlier day. Only the newest database remains."""
+    """Each MGET has the values of one day, and no later one returns to an earlier day. Only the newest database remains."""
     days = [f"2026-11-{number:02d}" for number in range(1, 9)]
     write_day(tmp_path / "w", days[0], rows_of(days[0]))
     mixed, order, stopped = list[Any](), list[str](), Event()
@@ -85,14 +112,14 @@ def test_a_new_day_replaces_the_one_before_at_once(tmp_path: Path) -> None:
 
 
 def test_an_incomplete_day_is_not_served(tmp_path: Path) -> None:
-    """Without its mark, if other days have one; otherwise, while its files change."""
+    """It lacks its mark while other days have one. Without marks, its files are still changing."""
     root = tmp_path / "w"
     write_day(root, "2026-11-01", rows_of("1"))
     write_day(root, "2026-11-02", rows_of("2"), is_marked=False)
-    marked = Days(LocalFileStore(root))
+    marked = TableDays(LocalFileStore(root))
     assert [marked.newest() and marked.newest().name for _ in range(2)] == ["2026-11-01"] * 2  # type: ignore[union-attr]
     (root / "ds=2026-11-01" / SUCCESS).unlink()
-    unmarked = Days(LocalFileStore(root))
+    unmarked = TableDays(LocalFileStore(root))
     assert unmarked.newest() is None
     write_day(root, "2026-11-02", rows_of("2"), files=3, is_marked=False)
     found = unmarked.newest()
@@ -105,7 +132,7 @@ def test_an_incomplete_day_is_not_served(tmp_path: Path) -> None:
 
 
 def test_a_restart_serves_the_last_day_at_once(tmp_path: Path) -> None:
-    """Also if the warehouse is gone. Other columns are loaded anew."""
+    """The warehouse may be missing. Other columns are loaded again."""
     write_day(tmp_path / "w", "2026-11-01", rows_of("1"))
     with days_served(tmp_path / "w", tmp_path / "s") as pairs:
         wait_for(lambda: pairs.is_complete)
@@ -121,22 +148,101 @@ def test_a_restart_serves_the_last_day_at_once(tmp_path: Path) -> None:
 
 
 def test_a_day_that_is_written_again_is_loaded_again(tmp_path: Path) -> None:
-    """Twice, too; a day that disappears is still served."""
+    """The day may be written again more than once."""
     root = tmp_path / "w"
     with days_served(root, tmp_path / "s") as pairs:
         for version in "abc":
             write_day(root, "2026-11-02", [{"key": "k", "value": version}], files=1)
             wait_for(lambda version=version: pairs.is_complete and pairs.fetch([b"k"])[0].value == version.encode())  # type: ignore[misc,union-attr]
-        write_day(root, "2026-11-01", [{"key": "k", "value": "earlier"}])
+
+
+def value_of(pairs: DailyPairs) -> str:
+    """Return the day of the values."""
+    [pair] = pairs.fetch(KEYS[:1])
+    return "" if pair is None else pair.value.decode()
+
+
+def test_a_removed_day_is_no_longer_served(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The newest remaining day is served, also if it is written again. Without any day, the last one stays."""
+    root, days = tmp_path / "w", ("2026-11-01", "2026-11-02")
+    for day in days:
+        write_day(root, day, rows_of(day))
+    with days_served(root, tmp_path / "s") as pairs:
+        wait_for(lambda: pairs.day == days[1])
         shutil.rmtree(root / "ds=2026-11-02")
+        wait_for(lambda: pairs.day == days[0])
+        assert value_of(pairs) == days[0]
+        assert "day 2026-11-02 was removed" in caplog.text
+        write_day(root, days[0], rows_of("corrected"))
+        wait_for(lambda: value_of(pairs) == "corrected")
+        shutil.rmtree(root / "ds=2026-11-01")
+        wait_for(lambda: "contains no folder of a day" in pairs.problem)
+
+        assert value_of(pairs) == "corrected"
+
+
+def test_a_day_that_is_missing_for_a_moment_stays(tmp_path: Path) -> None:
+    """A job may be replacing it."""
+    root, days = tmp_path / "w", ("2026-11-01", "2026-11-02")
+    for day in days:
+        write_day(root, day, rows_of(day))
+    clock = SteeredClock(DECEMBER_MS)
+    pairs = DailyPairs(DailyTable("t", LocalFileStore(root), ("key",), ("value",)), tmp_path / "s", clock=clock)
+    (tmp_path / "s").mkdir()
+    with closing(pairs):
+        pairs.load_newest()
+        shutil.move(root / "ds=2026-11-02", tmp_path / "aside")
+        pairs.load_newest()
+        shutil.move(tmp_path / "aside", root / "ds=2026-11-02")
+        pairs.load_newest()
+        shutil.move(root / "ds=2026-11-02", tmp_path / "aside")
         pairs.load_newest()
 
-        assert pairs.day == "2026-11-02"
+        assert pairs.day == days[1]
+        pairs.load_newest()
+        assert pairs.day == days[0]
+
+
+@pytest.mark.parametrize("name", ["2099-01-01", "2026-99-99", "2026-12-03"])
+def test_a_day_of_the_future_does_not_block_the_others(tmp_path: Path, name: str) -> None:
+    """The server names its folder."""
+    root = tmp_path / "w"
+    write_day(root, name, rows_of(name))
+    write_day(root, "2026-11-01", rows_of("2026-11-01"))
+    with days_served(root, tmp_path / "s") as pairs:
+        wait_for(lambda: pairs.day == "2026-11-01" and f"ds={name}" in pairs.problem)
+        write_day(root, "2026-12-02", rows_of("2026-12-02"))  # tomorrow, which is today elsewhere
+        wait_for(lambda: pairs.day == "2026-12-02")
+
+
+@pytest.mark.parametrize("kind", ["date", "unexpected"])
+def test_a_day_that_cannot_be_loaded_does_not_end_the_loading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """The last day is served with the reason, and the next good day replaces it."""
+    root = tmp_path / "w"
+    write_day(root, "2026-11-01", rows_of("2026-11-01"))
+    with days_served(root, tmp_path / "s") as pairs:
+        wait_for(lambda: pairs.day == "2026-11-01")
+        if kind == "date":
+            bad = root / "ds=2026-11-02"
+            bad.mkdir()
+            pq.write_table(pa.table({"key": ["a"], "value": pa.array([2**52], pa.timestamp("ms"))}), bad / "0.parquet")
+            (bad / SUCCESS).touch()
+            wait_for(lambda: "after the year 9999" in pairs.problem)
+        else:
+            with monkeypatch.context() as patches:
+                patches.setattr(TableDays, "newest", lambda _: 1 // 0)
+                wait_for(lambda: "ZeroDivisionError" in pairs.problem)
+        assert value_of(pairs) == "2026-11-01"
+        write_day(root, "2026-11-03", rows_of("2026-11-03"))
+
+        wait_for(lambda: pairs.day == "2026-11-03" and not pairs.problem)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_last_row_of_a_key_wins(tmp_path: Path, seed: int) -> None:
-    """By event time, as archives have it. Keys of several columns are joined, and several values are one object."""
+    """Archives order rows by event time. Keys of several columns are joined, and several values are one object."""
     dice = random.Random(seed)
     times = dice.sample(range(10_000), 400)
     rows: list[dict[str, Any]] = [
@@ -280,10 +386,98 @@ def test_a_scan_does_not_continue_on_another_day(tmp_path: Path) -> None:
     ("key", "value", "reason"), [("x", "value", "no column 'x'"), ("number", "key", "cannot be part")]
 )
 def test_a_day_without_the_columns_is_refused(tmp_path: Path, key: str, value: str, reason: str) -> None:
-    """With the file, its columns and what to do."""
+    """The error names the file, its columns and what to do."""
     write_day(tmp_path / "w", "2026-11-01", [{"key": "k", "value": "v", "number": 0.5}])
     pairs = DailyPairs(DailyTable("t", LocalFileStore(tmp_path / "w"), (key,), (value,)), tmp_path / "s")
 
     with pytest.raises(DaysUnreadable, match=reason):
         pairs.load_newest()
     assert not pairs.is_complete
+
+
+LOCATION = "/w/category=tops"
+DAY_MS = 86_400_000
+
+
+def server_with(newest_day: str | None, now_ms: int = DECEMBER_MS) -> tuple[ServerStatus, ...]:
+    """Return the status of a server of a table, deployed at the begin of November."""
+    deployed = DeployedProcessor(
+        "laser.tops.1@1",
+        1,
+        urls=("redis://127.0.0.1:8720",),
+        deployed_ms=DECEMBER_MS - 30 * DAY_MS,
+        day_table=DayTable(LOCATION, newest_day),
+    )
+    return servers_of({"laser.tops.1": deployed}, now_ms)
+
+
+@pytest.mark.parametrize(
+    ("newest_day", "age_days"),
+    [("2026-12-01", 0), ("2026-11-30", 0), ("2026-11-29", 1), ("2026-11-28", 2), ("2026-11-27", 3), (None, 30)],
+)
+def test_a_table_without_a_new_day_is_a_finding_and_an_alert(newest_day: str | None, age_days: int) -> None:
+    """The finding names the table, the served day, its age and what to do. A delay of some hours is not a finding."""
+    servers = server_with(newest_day)
+    found = tuple(server_findings(servers))
+    changes = evaluate(DEFAULTS, ClusterStatus(DECEMBER_MS, (), found, servers), Alerts())
+
+    assert servers[0].day_age_s == age_days * DAY_MS / 1000
+    assert [finding.kind for finding in found] == ["old day"] * (age_days > 2)
+    assert [change.key for change in changes] == [("old day", "laser.tops.1")] * (age_days > 2)
+    for finding, change in zip(found, changes, strict=True):
+        assert change.after is not None
+        assert change.after.firing
+        assert finding.message in change.after.message
+        assert LOCATION in finding.message
+        assert f"{age_days} days" in finding.message
+        assert "`penstock logs laser.tops.1`" in finding.message
+        assert newest_day is None or f"is {newest_day}, which ended" in finding.message
+
+
+def test_only_servers_of_day_tables_have_an_age() -> None:
+    """The other servers, and processors, have no finding, no alert and no metric."""
+    other = servers_of({"scuba.c": DeployedProcessor("scuba.c@1", 1, urls=("http://h:1",), deployed_ms=0)}, DECEMBER_MS)
+    cluster = ClusterStatus(DECEMBER_MS, (), (), other)
+    values = {metric.name: metric.values for metric in metric_values(cluster)}
+    served = {metric.name: metric.values for metric in metric_values(replace(cluster, servers=server_with(None)))}
+
+    assert [*server_findings(other), *evaluate(DEFAULTS, cluster, Alerts())] == []
+    assert values["penstock_served_day_age_seconds"] == []
+    assert served["penstock_served_day_age_seconds"] == [(("laser.tops.1",), 30 * 86_400.0)]
+
+
+def test_the_files_of_a_server_name_its_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They name it while the server does not answer, too."""
+    monkeypatch.setattr(observed_deployments, "local_workers", lambda *_: Idle())
+    settings = DeploymentSettings("broker:9092", str(tmp_path), str(tmp_path))
+    server = DeployedServer(
+        ("laser", "serve", "tops.1"), ("--parquet", LOCATION, "--key", "key"), ("redis://h:1",), has_worker=False
+    )
+    request = DeploymentRequest(
+        AppName(tmp_path), stand_in_for("laser.tops.1", ()), settings, 1, take_over=True, server=server
+    )
+    plan = plan_deployment(request, MemoryBus(), {}, print)
+    files = DeploymentFiles(tmp_path, "laser.tops.1")
+    files.add_version(plan.version, plan.code)
+    files.save_desired_state(DesiredState(1, (1,)))
+    before = observed_deployments.observed_deployment(tmp_path, "laser.tops.1")
+    write_day(tmp_path / "w", "2026-11-01", rows_of("1"))
+    with days_served(tmp_path / "w", databases_folder(tmp_path / "state", "laser.tops.1")) as pairs:
+        wait_for(lambda: pairs.is_complete)
+    after = observed_deployments.observed_deployment(tmp_path, "laser.tops.1")
+
+    assert before is not None
+    assert after is not None
+    assert [before.day_table, after.day_table] == [DayTable(LOCATION, None), DayTable(LOCATION, "2026-11-01")]
+
+
+class Idle:
+    """Workers without a process."""
+
+    def process(self, worker: int) -> ProcessStatus:
+        """Return the status of a worker."""
+        return ProcessStatus(ProcessState.STOPPED)
+
+    def restarts_ms(self, worker: int, version: Version) -> list[int]:
+        """Return no restart."""
+        return []

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,12 @@ from hypothesis import strategies as st
 from support.laser_site import redis_server, wait_for
 from support.secured_kafka import certificate
 
-from penstock.ops.laser.daily_pairs import DailyPairs
-from penstock.ops.laser.days import DailyTable
-from penstock.ops.laser.resp import ProtocolError, RequestReader
-from penstock.ops.laser.server import Limits
-from penstock.ops.listening import Certificate
-from penstock.state.files.local_files import LocalFileStore
+from penstock.ops.http import Certificate
+from penstock.ops.serve.latest.daily_pairs import DailyPairs
+from penstock.ops.serve.latest.days import DailyTable
+from penstock.ops.serve.latest.resp import ProtocolError, RequestReader
+from penstock.ops.serve.latest.server import Limits
+from penstock.state.files import LocalFileStore
 
 WORDS = st.one_of(st.binary(max_size=20), st.lists(st.sampled_from([b"\r\n", b"$3", b"*1", b"a"])).map(b"".join))
 
@@ -40,7 +40,7 @@ def encoded(words: Sequence[bytes]) -> bytes:
 
 @given(st.lists(st.lists(WORDS, min_size=1, max_size=4), max_size=5), st.lists(st.integers(0, 200), max_size=6))
 def test_requests_are_parsed_in_any_pieces(requests: list[list[bytes]], cuts: list[int]) -> None:
-    """Each as soon as its last byte has come; words may contain anything."""
+    """Each is parsed as soon as its last byte arrives. Words may contain any bytes."""
     sent = b"*0\r\n".join(map(encoded, requests))
     reader, found = RequestReader(1 << 20), list[Sequence[bytes]]()
     edges = [0, *sorted(min(cut, len(sent)) for cut in cuts), len(sent)]
@@ -68,9 +68,88 @@ def test_requests_are_parsed_in_any_pieces(requests: list[list[bytes]], cuts: li
     ],
 )
 def test_other_bytes_are_refused(sent: bytes) -> None:
-    """Before anything is allocated for what they announce."""
+    """They are refused before memory is allocated for the announced size."""
     with pytest.raises(ProtocolError):
         list(RequestReader(1 << 20).feed(sent))
+
+
+def cpu_s(sent: bytes, piece_bytes: int) -> float:
+    """Return the processor time of a reader for bytes that arrive in pieces."""
+    reader, begin_s = RequestReader(1 << 22), time.process_time()
+    for start in range(0, len(sent), piece_bytes):
+        for _ in reader.feed(sent[start : start + piece_bytes]):
+            pass
+    return time.process_time() - begin_s
+
+
+@pytest.mark.parametrize(
+    ("begin", "repeated", "piece_bytes"),
+    [
+        (b"*2\r\n$3\r\nGET\r\n$2000000\r\n", b"x" * 16, 16),
+        (b"*160000\r\n$2\r\n\r\n\r\n", b"$0\r\n\r\n", 8),
+        (b"GET ", b"x" * 16, 16),
+        (b"", b"*1\r\n$2\r\n\r\n\r\n", 1 << 18),
+        (b"", b"*1\r\n$1000\r\n" + b"\r\n" * 501, 1 << 18),
+    ],
+)
+def test_a_byte_costs_the_same_in_a_large_request(begin: bytes, repeated: bytes, piece_bytes: int) -> None:
+    """A slow client without a password could otherwise use all of the server's processor time."""
+    small, large = (begin + repeated * (size // len(repeated)) for size in (1 << 15, 1 << 18))
+    cpu_s(small, piece_bytes)  # warms up
+
+    assert (
+        min(cpu_s(large, piece_bytes) for _ in range(2)) < 24 * min(cpu_s(small, piece_bytes) for _ in range(3)) + 0.01
+    )
+
+
+def test_only_an_authenticated_client_may_send_large_requests(tmp_path: Path) -> None:
+    """The limit is lifted for the first request after AUTH, also in the same pipeline."""
+    token, many = b"0123456789abcdef", encoded([b"MGET", *[b"k"] * 5_000])
+    with closing(daily_pairs(tmp_path, {"k": "v"})) as pairs, redis_server("t", pairs, token=token) as port:
+        found = [
+            received_from(port, sent)
+            for sent in (
+                many,
+                encoded([b"GET", b"x" * 20_000]),
+                b"GET " + b"x" * 20_000,
+                encoded([b"AUTH", token]) + many + encoded([b"QUIT"]),
+            )
+        ]
+
+    assert found[0] == b"-ERR Protocol error: a request has 5001 words, more than 10; authenticate first, with AUTH\r\n"
+    assert (
+        found[1]
+        == found[2]
+        == b"-ERR Protocol error: a request has more than 16384 bytes; authenticate first, with AUTH\r\n"
+    )
+    assert found[3] == b"+OK\r\n*5000\r\n" + b"$1\r\nv\r\n" * 5_000 + b"+OK\r\n"
+
+
+def test_clients_without_the_token_keep_no_other_client_out(tmp_path: Path) -> None:
+    """Their connections end soon, and earlier if a further client connects, whatever they send."""
+    limits, token = Limits(connections=20, guest_s=2.0, request_s=60.0), b"0123456789abcdef"
+    with closing(daily_pairs(tmp_path, {"k": "v"})) as pairs, ExitStack() as stack:
+        port = stack.enter_context(redis_server("t", pairs, limits=limits, token=token))
+        strangers = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60)) for _ in range(50)]
+        strangers[-1].sendall(b"PING\r\n*2\r\n$3\r\nGET\r\n")
+        client = stack.enter_context(closing(redis.Redis("127.0.0.1", port, password=token.decode())))
+
+        assert client.get("k") == b"v"
+        assert strangers[0].recv(100) == b"-ERR max number of clients reached\r\n"
+        assert strangers[-1].recv(100).startswith(b"-NOAUTH")
+        assert strangers[-1].recv(100) == b""
+        assert client.get("k") == b"v"
+
+
+def received_from(port: int, sent: bytes) -> bytes:
+    """Send bytes; return what the server answers until it ends the connection."""
+    found = bytearray()
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+        client.sendall(sent)
+        with suppress(ConnectionError):  # the server may end the connection before it has received all bytes
+            while received := client.recv(1 << 16):
+                found += received
+    return bytes(found)
 
 
 def test_a_request_may_be_a_line() -> None:
@@ -106,7 +185,7 @@ def client_of(folder: Path, values: dict[str, str], **options: Any) -> Iterator[
 
 
 def test_strangers_and_crowds_disturb_no_client(tmp_path: Path) -> None:
-    """Announced gigabytes, unfinished requests, unread replies, and connections beyond the limit."""
+    """They announce gigabytes, leave requests unfinished and replies unread, and open too many connections."""
     limits = Limits(connections=20, request_s=1.0)
     with closing(daily_pairs(tmp_path, {"k": "v", "big": "x" * 4_000_000})) as pairs, ExitStack() as stack:
         counting = _Counting(pairs)
@@ -115,7 +194,7 @@ def test_strangers_and_crowds_disturb_no_client(tmp_path: Path) -> None:
         assert client.get("k") == "v"
         slow = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20)) for _ in range(3)]
         slow[0].sendall(b"*1000000000\r\n")
-        slow[1].sendall(b"*2\r\n$3\r\nGET\r\n")
+        slow[1].sendall(encoded([b"GET", b"k"]) + b"*2\r\n$3\r\nGET\r\n")
         slow[2].sendall(encoded([b"GET", b"big"]) * 50)  # and reads none of the 200 MB
         crowd = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20)) for _ in range(300)]
         wait_for(lambda: len(select.select(crowd, [], [], 0)[0]) >= 280)
@@ -123,7 +202,7 @@ def test_strangers_and_crowds_disturb_no_client(tmp_path: Path) -> None:
         assert client.get("k") == "v"
 
         assert b"Protocol error" in slow[0].recv(100)
-        assert slow[1].recv(100) == b""
+        assert (slow[1].recv(100), slow[1].recv(100)) == (b"$1\r\nv\r\n", b"")
         assert counting.large < 20
         for connection in crowd:
             connection.close()
@@ -132,7 +211,7 @@ def test_strangers_and_crowds_disturb_no_client(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("has_tls", [False, True])
 def test_a_pipeline_is_answered_in_its_order(tmp_path: Path, has_tls: bool) -> None:
-    """Values larger than buffers, a lag that another thread asks for, and what precedes bytes that are no request; then the connection ends."""
+    """Values may exceed buffers, and the lag comes from another thread. Invalid bytes end the connection after the earlier answers."""
     big = b"x" * 300_000
     with closing(daily_pairs(tmp_path, {"k": "v", "big": big.decode()})) as pairs, ExitStack() as stack:
         authority = certificate(tmp_path) if has_tls else None
@@ -154,7 +233,7 @@ def test_a_pipeline_is_answered_in_its_order(tmp_path: Path, has_tls: bool) -> N
 
 
 def test_clients_introduce_themselves_and_ask_for_types(tmp_path: Path) -> None:
-    """Clients with a name, requests for the type and lifetime of a key, and scans of a type."""
+    """Clients send a name, ask for the type and lifetime of a key, and scan keys of a type."""
     with client_of(tmp_path, {"k": "v"}, client_name="shop") as client:
         assert (client.get("k"), client.type("k"), client.type("none")) == ("v", "string", "none")
         assert (client.pttl("k"), client.pttl("none"), client.echo("x")) == (-1, -2, "x")
@@ -196,17 +275,15 @@ def test_patterns_are_those_of_redis(tmp_path: Path, pattern: str, found: list[s
         ["HELLO", "2", "OTHER", "x"],
         ["CLIENT", "KILL", "x"],
         ["ECHO"],
+        ["SCAN", "0", "MATCH", "?" * 1_025],
     ],
 )
 def test_a_bad_request_ends_no_connection(tmp_path: Path, request_: list[str]) -> None:
     """It is answered with an error, and the next one as usual."""
     with closing(daily_pairs(tmp_path, {"k": "v"})) as pairs, ExitStack() as stack:
         port = stack.enter_context(redis_server("t", pairs))
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
-            client.sendall(encoded([word.encode() for word in request_]) + encoded([b"GET", b"k"]) + encoded([b"QUIT"]))
-            found = bytearray()
-            while received := client.recv(1 << 16):
-                found += received
+        request = encoded([word.encode() for word in request_])
+        found = received_from(port, request + encoded([b"GET", b"k"]) + encoded([b"QUIT"]))
 
     assert found.startswith(b"-ERR ")
     assert found.endswith(b"\r\n$1\r\nv\r\n+OK\r\n")
@@ -239,7 +316,7 @@ def _answers(port: int) -> bool:
 def test_a_server_may_open_as_many_files_as_the_system_allows() -> None:
     """Supervisors often start processes with a limit of 1,024, which connections would use up before the database."""
     program = (
-        "import resource; from penstock.ops.listening import allow_open_files; "
+        "import resource; from penstock.ops.http.listening import allow_open_files; "
         "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 1_000)); allow_open_files(); print(resource.getrlimit(resource.RLIMIT_NOFILE))"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)

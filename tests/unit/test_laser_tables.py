@@ -6,11 +6,11 @@ import pytest
 import typer
 from support.laser_site import rankings
 
-from penstock.ops.cli.laser_deploy import names_to_deploy
-from penstock.ops.cli.laser_options import TableOptions
-from penstock.ops.laser.declared_table import DeclaredTable
-from penstock.ops.laser.table import LaserTable
-from penstock.processors.errors import DeclarationError
+from penstock.ops.serve.commands.laser_deploy import names_to_deploy
+from penstock.ops.serve.commands.laser_options import TableOptions
+from penstock.ops.serve.latest.declared_table import DeclaredTable
+from penstock.ops.serve.latest.table import LatestTable
+from penstock.processors import DeclarationError
 
 DECLARED = DeclaredTable("carrier", ["top", "flights"], "7d", category="rankings", app="rankings.py")
 
@@ -32,7 +32,7 @@ def test_an_option_has_precedence_over_the_declaration() -> None:
 
 @pytest.mark.parametrize(("options", "missing"), [(TableOptions(), "--key"), (TableOptions("carrier"), "--value")])
 def test_columns_that_nobody_names_are_refused(options: TableOptions, missing: str) -> None:
-    """With both ways to name them."""
+    """The error contains both ways to name them."""
     with pytest.raises(typer.BadParameter, match=rf"{missing} is missing: .*\[laser-tables\.tops\]"):
         options.or_declared("tops", None)
 
@@ -45,7 +45,7 @@ def test_a_name_with_dots_is_quoted() -> None:
 
 @pytest.mark.parametrize("name", ["tops of today", "tops/1", ""])
 def test_a_name_that_no_topic_may_have_is_refused(name: str) -> None:
-    """Before the processor of the table is, whose name the user does not know."""
+    """The name of the table is refused first, since the user does not know the name of its processor."""
     with pytest.raises(typer.BadParameter, match="cannot be the name of a table"):
         TableOptions("carrier", "top").or_declared(name, None)
 
@@ -54,7 +54,7 @@ def test_a_name_that_no_topic_may_have_is_refused(name: str) -> None:
 def test_a_column_that_is_named_twice_is_refused(key: tuple[str, ...], value: tuple[str, ...]) -> None:
     """It is a slip, and an object has it once anyway."""
     with pytest.raises(DeclarationError, match=r"column (carrier|top) twice"):
-        LaserTable("tops", rankings, key, value)
+        LatestTable("tops", rankings, key, value)
 
 
 def test_all_declared_tables_are_deployed_only_if_asked_for() -> None:

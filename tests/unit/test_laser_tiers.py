@@ -2,41 +2,46 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import subprocess
-from collections.abc import MutableMapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import redis
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
 from support.laser_site import Ranking, bus_of_rankings, rankings, redis_server, send, tier, wait_for
 from support.secured_kafka import certificate
 
 import penstock as ps
-from penstock.ops.cli.server_deployment import stand_in_for
-from penstock.ops.deploy.deployments import DeploymentRequest, plan_deployment
-from penstock.ops.deploy.errors import IncompatibleState
-from penstock.ops.deploy.registry import DeploymentFiles, DesiredState
-from penstock.ops.deploy.version import DeploymentSettings, Server, Target
-from penstock.ops.deploy.worker_command import run_arguments
-from penstock.ops.laser.daily_pairs import DailyPairs
-from penstock.ops.laser.days import DailyTable
-from penstock.ops.laser.http_api import MAX_KEYS, LaserApi
-from penstock.ops.laser.pairs import NotServed, Pairs
-from penstock.ops.laser.table import LaserTable
-from penstock.ops.listening import AddressUnavailable, Certificate
-from penstock.ops.monitoring.deployed import DeployedProcessor
-from penstock.ops.monitoring.servers import server_findings, servers_of
-from penstock.ops.serving.access import Access
-from penstock.processors.apps.apps import AppName
+from penstock.ops.deploy import (
+    DeployedProcessor,
+    DeployedServer,
+    DeploymentFiles,
+    DeploymentRequest,
+    DeploymentSettings,
+    IncompatibleState,
+    plan_deployment,
+    run_arguments,
+    stand_in_for,
+)
+from penstock.ops.deploy.registry import DesiredState
+from penstock.ops.http import Access, Certificate
+from penstock.ops.http.listening import AddressUnavailable
+from penstock.ops.serve.commands.access_options import LASER
+from penstock.ops.serve.latest.daily_pairs import DailyPairs
+from penstock.ops.serve.latest.days import DailyTable
+from penstock.ops.serve.latest.http_api import MAX_KEYS, create_api
+from penstock.ops.serve.latest.pairs import NotServed, Pairs
+from penstock.ops.serve.latest.table import LatestTable
+from penstock.ops.status.servers import server_findings, servers_of
+from penstock.processors.apps import AppName
 from penstock.processors.lookups import LookupUnreachable
-from penstock.state.files.local_files import LocalFileStore
+from penstock.state.files import LocalFileStore
 from penstock.transport.memory import MemoryBus
 
 SENT = [Ranking("UA", 1_000, "SFO", 3), Ranking("DL", 1_000, "ATL", 5), Ranking("UA", 2_000, "EWR", 4)]
@@ -56,8 +61,8 @@ class TopFlights(ps.Record, frozen=True):
 
 
 def test_a_lookup_reads_from_each_server_that_lives(tmp_path: Path) -> None:
-    """One that has ended, or answers LOADING, costs no row. Without any, the lookup is unreachable, and works again later."""
-    tables = [LaserTable(f"rankings.{number}", rankings, ("carrier",), ("top", "flights")) for number in (1, 2)]
+    """A server that has ended, or answers LOADING, loses no row. Without any server, the lookup is unreachable until one returns."""
+    tables = [LatestTable(f"rankings.{number}", rankings, ("carrier",), ("top", "flights")) for number in (1, 2)]
     expected = {"UA": TopFlights("EWR", 4), "DL": TopFlights("ATL", 5)}
     with ExitStack() as workers:
         # The workers run in threads at the same time, and one bus in memory is not for two threads.
@@ -86,7 +91,7 @@ def test_the_client_in_the_documents_fails_over(tmp_path: Path) -> None:
     text = (Path(__file__).parents[2] / "docs" / "laser.md").read_text(encoding="utf-8")
     program = re.findall(r"^```python\n(import redis\n.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)[0]
     bus = _sent()
-    table = LaserTable("rankings", rankings, ("carrier",), ("top",))
+    table = LatestTable("rankings", rankings, ("carrier",), ("top",))
     with tier(bus, tmp_path, table) as pairs, ExitStack() as one, ExitStack() as two:
         ports = [stack.enter_context(redis_server("rankings", pairs)) for stack in (one, two)]
         names: dict[str, Any] = {}
@@ -123,7 +128,7 @@ class _Starting:
 
 
 def test_a_row_with_one_field_is_a_single_value(tmp_path: Path) -> None:
-    """A text as it is, and a number parsed."""
+    """A text stays as it is, and a number is parsed."""
 
     class Flights(ps.Record, frozen=True):
         flights: int
@@ -131,7 +136,7 @@ def test_a_row_with_one_field_is_a_single_value(tmp_path: Path) -> None:
     bus = _sent()
     found = []
     for column, row in (("top", Top), ("flights", Flights)):
-        table = LaserTable(column, rankings, ("carrier",), (column,))
+        table = LatestTable(column, rankings, ("carrier",), (column,))
         with (
             tier(bus, tmp_path / column, table) as pairs,
             redis_server(column, pairs) as port,
@@ -143,12 +148,12 @@ def test_a_row_with_one_field_is_a_single_value(tmp_path: Path) -> None:
 
 
 def test_clients_read_over_tls(tmp_path: Path) -> None:
-    """If they trust the certificate. One that does not, and one without TLS, read nothing, and other clients go on."""
+    """They must trust the certificate. A client that does not, or has no TLS, reads nothing and disturbs no other client."""
     authority = certificate(tmp_path)
     bus = _sent()
     tls = Certificate(authority, tmp_path / "key.pem").context()
     with (
-        tier(bus, tmp_path, LaserTable("rankings", rankings, ("carrier",), ("top",))) as pairs,
+        tier(bus, tmp_path, LatestTable("rankings", rankings, ("carrier",), ("top",))) as pairs,
         redis_server("rankings", pairs, tls=tls) as port,
         closing(redis.Redis("127.0.0.1", port, ssl=True, ssl_ca_certs=str(authority), decode_responses=True)) as client,
     ):
@@ -167,7 +172,7 @@ def test_clients_read_over_tls(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "no certificate"])
 def test_a_certificate_that_cannot_be_loaded_is_refused(tmp_path: Path, content: str) -> None:
-    """With its files. A key with a password, too, instead of a question at the terminal."""
+    """The error names its files. A key with a password is refused, too, instead of a question at the terminal."""
     authority, key = certificate(tmp_path), tmp_path / "key.pem"
     if content:
         authority.write_text(content)
@@ -179,42 +184,25 @@ def test_a_certificate_that_cannot_be_loaded_is_refused(tmp_path: Path, content:
         Certificate(authority, key).context()
 
 
-def asked(api: LaserApi, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, dict[str, str], Any]:
+def asked(api: Starlette, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, dict[str, str], Any]:
     """Return the status, the headers and the JSON value of an answer."""
-    sent: list[MutableMapping[str, Any]] = []
-    raw, _, query = path.partition("?")
-    names = {"host": "127.0.0.1", **{name.replace("_", "-"): value for name, value in headers.items()}}
-    scope = {
-        "type": "http",
-        "method": method,
-        "path": raw,
-        "query_string": query.encode(),
-        "headers": [(name.encode(), value.encode()) for name, value in names.items()],
-    }
-
-    async def receive() -> MutableMapping[str, Any]:
-        return {"type": "http.request", "body": body}
-
-    async def send_(message: MutableMapping[str, Any]) -> None:
-        sent.append(message)
-
-    asyncio.run(api(scope, receive, send_))
-    answered = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-    return sent[0]["status"], answered, msgspec.json.decode(sent[1]["body"])
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    answer = TestClient(api, base_url="http://127.0.0.1").request(method, path, content=body, headers=names)
+    return answer.status_code, dict(answer.headers), answer.json()
 
 
 def test_http_answers_many_keys_with_the_lag(tmp_path: Path) -> None:
     """Texts are strings and other values are JSON. A server that still reads answers 503."""
     bus = _sent()
-    with tier(bus, tmp_path / "texts", LaserTable("texts", rankings, ("carrier",), ("top",))) as pairs:
+    with tier(bus, tmp_path / "texts", LatestTable("texts", rankings, ("carrier",), ("top",))) as pairs:
         wait_for(lambda: pairs.events_behind() == 0)
-        texts = LaserApi(pairs, Access())
+        texts = create_api(pairs, Access(LASER))
         status, headers, found = asked(texts, "GET", "/v1/values?key=UA&key=AA")
         assert (status, headers["penstock-lag"], found) == (200, "0", {"values": {"UA": "EWR", "AA": None}})
-        starting = LaserApi(_Starting(pairs), Access())
+        starting = create_api(_Starting(pairs), Access(LASER))
         assert asked(starting, "GET", "/v1/values?key=UA")[0] == asked(starting, "GET", "/health")[0] == 503
-    with tier(bus, tmp_path / "objects", LaserTable("objects", rankings, ("carrier",), ("top", "flights"))) as pairs:
-        objects = LaserApi(pairs, Access())
+    with tier(bus, tmp_path / "objects", LatestTable("objects", rankings, ("carrier",), ("top", "flights"))) as pairs:
+        objects = create_api(pairs, Access(LASER))
         posted = asked(objects, "POST", "/v1/values", b'{"keys": ["UA"]}', content_type="application/json")
 
         assert posted[2] == {"values": {"UA": {"top": "EWR", "flights": 4}}}
@@ -229,20 +217,20 @@ def test_http_answers_many_keys_with_the_lag(tmp_path: Path) -> None:
         ("GET", "/v1/values?keys=UA", {}, b"", 400),
         ("POST", "/v1/values", {}, b'{"keys": ["UA"]}', 400),
         ("POST", "/v1/values", {"content_type": "application/json"}, b'{"key": "UA"}', 400),
-        ("DELETE", "/v1/values", {}, b"", 404),
+        ("DELETE", "/v1/values", {}, b"", 405),
         ("GET", "/", {}, b"", 404),
     ],
 )
 def test_http_refuses_bad_requests(method: str, path: str, headers: dict[str, str], body: bytes, status: int) -> None:
-    """Before any pair is read; the message says what to send."""
-    answer = asked(LaserApi(_Starting(None), Access()), method, path, body, **headers)  # type: ignore[arg-type]
+    """They are refused before any pair is read. The message says what to send."""
+    answer = asked(create_api(_Starting(None), Access(LASER)), method, path, body, **headers)  # type: ignore[arg-type]
 
     assert answer[0] == status
     assert answer[2]["message"]
 
 
 def test_http_names_the_day_of_a_warehouse_table(tmp_path: Path) -> None:
-    """In place of the lag."""
+    """The day replaces the lag."""
     folder = tmp_path / "w" / "ds=2026-11-24"
     folder.mkdir(parents=True)
     pq.write_table(pa.table({"carrier": ["UA"], "top": ["EWR"]}), folder / "0.parquet")
@@ -252,7 +240,7 @@ def test_http_names_the_day_of_a_warehouse_table(tmp_path: Path) -> None:
     with closing(pairs):
         pairs.start()
         wait_for(lambda: pairs.is_complete)
-        status, headers, found = asked(LaserApi(pairs, Access()), "GET", "/v1/values?key=UA")
+        status, headers, found = asked(create_api(pairs, Access(LASER)), "GET", "/v1/values?key=UA")
 
     assert (status, found) == (200, {"values": {"UA": "EWR"}})
     assert headers["penstock-day"] == "2026-11-24"
@@ -260,9 +248,9 @@ def test_http_names_the_day_of_a_warehouse_table(tmp_path: Path) -> None:
 
 
 def test_http_needs_the_token(tmp_path: Path) -> None:
-    """In the Authorization header."""
-    with tier(bus_of_rankings(), tmp_path, LaserTable("t", rankings, ("carrier",), ("top",))) as pairs:
-        api = LaserApi(pairs, Access("a-token-of-the-tests"))
+    """The Authorization header contains it."""
+    with tier(bus_of_rankings(), tmp_path, LatestTable("t", rankings, ("carrier",), ("top",))) as pairs:
+        api = create_api(pairs, Access(LASER, "a-token-of-the-tests"))
 
         assert asked(api, "GET", "/v1/values?key=UA")[0] == 401
         assert asked(api, "GET", "/v1/values?key=UA", authorization="Bearer a-token-of-the-tests")[0] == 200
@@ -273,15 +261,17 @@ def request_for(folder: Path, value: str, port: int = 8720) -> DeploymentRequest
     app = folder / "app.py"
     folder.mkdir(exist_ok=True)
     app.touch()
-    table = LaserTable("rankings.1", rankings, ("carrier",), (value,))
+    table = LatestTable("rankings.1", rankings, ("carrier",), (value,))
     options = ("--key", "carrier", "--value", value, "--port", str(port))
-    server = Server(("laser", "serve", table.name, "--app"), options, (f"redis://127.0.0.1:{port}",), has_worker=True)
-    settings = DeploymentSettings("broker:9092", str(folder / "dir"), str(folder), target=Target.SYSTEMD)
+    server = DeployedServer(
+        ("laser", "serve", table.name, "--app"), options, (f"redis://127.0.0.1:{port}",), has_worker=True
+    )
+    settings = DeploymentSettings("broker:9092", str(folder / "dir"), str(folder))
     return DeploymentRequest(AppName(app), table.processor(), settings, 1, take_over=True, server=server)
 
 
 def test_a_tier_is_a_deployment_of_its_own_processor(tmp_path: Path) -> None:
-    """The same request changes nothing, another port is a new version, and other values are refused: saved pairs have the earlier ones."""
+    """The same request changes nothing, and another port is a new version. Other values are refused: saved pairs have the earlier ones."""
     bus = bus_of_rankings()
     first = plan_deployment(request_for(tmp_path, "top"), bus, {}, print)
     files = DeploymentFiles(tmp_path / "dir", "laser.rankings.1")
@@ -300,9 +290,11 @@ def test_a_tier_is_a_deployment_of_its_own_processor(tmp_path: Path) -> None:
 def test_servers_without_a_worker_are_deployments(tmp_path: Path) -> None:
     """Scuba's has the buckets of its categories as inputs; a warehouse table has no app and no inputs."""
     (tmp_path / "app.py").touch()
-    settings = DeploymentSettings("broker:9092", str(tmp_path / "dir"), str(tmp_path), target=Target.SYSTEMD)
-    scuba = Server(("scuba", "serve"), ("rankings", "--port", "1"), ("http://127.0.0.1:1",), has_worker=False)
-    days = Server(("laser", "serve", "t.1"), ("--parquet", "/w"), ("redis://h:1",), has_worker=False, reads_app=False)
+    settings = DeploymentSettings("broker:9092", str(tmp_path / "dir"), str(tmp_path))
+    scuba = DeployedServer(("scuba", "serve"), ("rankings", "--port", "1"), ("http://127.0.0.1:1",), has_worker=False)
+    days = DeployedServer(
+        ("laser", "serve", "t.1"), ("--parquet", "/w"), ("redis://h:1",), has_worker=False, reads_app=False
+    )
     versions = [
         plan_deployment(
             DeploymentRequest(AppName(path), stand_in_for(name, inputs), settings, 1, take_over=True, server=server),
@@ -323,7 +315,7 @@ def test_servers_without_a_worker_are_deployments(tmp_path: Path) -> None:
 
 
 def test_a_server_without_a_process_is_a_finding() -> None:
-    """A running one is not, and a processor's workers are no server."""
+    """A running server is not, and a processor's workers are not a server."""
     urls = ("redis://127.0.0.1:8720",)
     servers = servers_of(
         {
@@ -332,7 +324,8 @@ def test_a_server_without_a_process_is_a_finding() -> None:
             "scuba.c": DeployedProcessor("scuba.c@1", 1, unsupervised=1, urls=urls),
             "totals": DeployedProcessor("totals@1", 1),
             "laser.stopped.1": DeployedProcessor("", 0),
-        }
+        },
+        now_ms=0,
     )
 
     assert [server.name for server in servers] == ["laser.a.1", "laser.b.1", "scuba.c"]

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.ops.dev_services import SERVICES, LocalServices, UnknownServiceError
-from penstock.ops.dev_services.lock import exclusive
+from penstock.ops.shell import exclusive
+from penstock.ops.start.dev_services.errors import UnknownServiceError
+from penstock.ops.start.dev_services.services import SERVICES, LocalServices
 
 
 def test_an_unknown_service_is_rejected_before_any_start(tmp_path: Path) -> None:
@@ -26,7 +27,6 @@ def test_in_a_new_folder_all_services_are_stopped(tmp_path: Path) -> None:
 
 
 def test_stopping_a_stopped_service_is_no_error(tmp_path: Path) -> None:
-    """`down` is idempotent."""
     LocalServices(tmp_path).down(list(SERVICES), lambda _: None)
 
     assert {status.state for status in LocalServices(tmp_path).status()} == {"stopped"}

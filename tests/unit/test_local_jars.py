@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.ops.dev_services import JarsUnavailableError
-from penstock.ops.dev_services.jars import JarSet, Module, cache_folder, fetch, report_progress
-from penstock.ops.dev_services.java import Java
+from penstock.ops.start.dev_services.errors import JarsUnavailableError
+from penstock.ops.start.dev_services.jars import JarSet, Module, cache_folder, fetch, report_progress
+from penstock.ops.start.dev_services.java import Java
 
 WATER = JarSet("water-1.0", (Module("org.example", "water", "1.0"),))
 

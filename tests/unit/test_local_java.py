@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.backfill.errors import BackfillRefused
+from penstock.backfill import BackfillRefused
 from penstock.backfill.spark.prerequisites import expect_java, major_version
-from penstock.ops.dev_services import JavaMissingError, JavaTooOldError
-from penstock.ops.dev_services.java import find_java
+from penstock.ops.start.dev_services.errors import JavaMissingError, JavaTooOldError
+from penstock.ops.start.dev_services.java import find_java
 
 
 def java_of(home: Path, version: str) -> Path:
@@ -30,7 +30,7 @@ def java_of(home: Path, version: str) -> Path:
     ],
 )
 def test_the_version_is_parsed(output: str, major: int | None) -> None:
-    """Old, new and early-access versions are parsed; other output is no version."""
+    """Old, new and early-access versions are parsed. Other output is not a version."""
     assert major_version(output) == major
 
 

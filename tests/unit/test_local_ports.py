@@ -2,7 +2,7 @@
 
 import socket
 
-from penstock.ops.dev_services.ports import LOOPBACK, choose_ports, is_listening
+from penstock.ops.shell import LOOPBACK, choose_ports, is_listening
 
 
 def test_a_previous_port_is_kept() -> None:

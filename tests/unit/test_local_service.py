@@ -9,20 +9,21 @@ import msgspec
 import psutil
 import pytest
 
-from penstock.ops.dev_services import ServiceFailedError, StateUnreadableError
-from penstock.ops.dev_services.service import MARKER, Daemon, Program, Record, wait_until
+from penstock.ops.start import MARKER, Daemon, ServiceFailedError, ServiceProgram, wait_until
+from penstock.ops.start.dev_services.errors import StateUnreadableError
+from penstock.ops.start.dev_services.service import ServiceRecord
 
 LIMIT_S = 20.0
 
 
-def program(python: str = "import time; time.sleep(60)") -> Program:
+def program(python: str = "import time; time.sleep(60)") -> ServiceProgram:
     """Return a program without Java that ends within a minute."""
-    return Program((sys.executable, "-c", python, MARKER), {"main": 4711})
+    return ServiceProgram((sys.executable, "-c", python, MARKER), {"main": 4711})
 
 
-def record_of(folder: Path) -> Record:
+def record_of(folder: Path) -> ServiceRecord:
     """Return the record on disk."""
-    return msgspec.json.decode((folder / "service.json").read_bytes(), type=Record)
+    return msgspec.json.decode((folder / "service.json").read_bytes(), type=ServiceRecord)
 
 
 @pytest.fixture
@@ -61,14 +62,14 @@ def test_another_process_can_stop_a_service(tmp_path: Path, daemon: Daemon) -> N
 
     assert state_before == "running"
     assert daemon.process() is None
-    assert record_of(tmp_path) == Record({"main": 4711})
+    assert record_of(tmp_path) == ServiceRecord({"main": 4711})
 
 
 def test_a_process_of_an_interrupted_start_is_found(tmp_path: Path, daemon: Daemon) -> None:
     """The marker is on disk before the start."""
     daemon.launch(program())
     record = record_of(tmp_path)
-    interrupted = Record(record.ports, record.marker)
+    interrupted = ServiceRecord(record.ports, record.marker)
     (tmp_path / "service.json").write_bytes(msgspec.json.encode(interrupted))
     # Right after the start, its command line may be empty.
     assert wait_until(lambda: Daemon("water", tmp_path).process() is not None, LIMIT_S)
@@ -79,7 +80,7 @@ def test_a_process_of_an_interrupted_start_is_found(tmp_path: Path, daemon: Daem
 
 def test_another_process_with_the_same_id_is_not_stopped(tmp_path: Path, other_process: psutil.Process) -> None:
     """A process ID and a creation time identify nothing without the marker."""
-    false_record = Record({"main": 4711}, "0123456789abcdef", other_process.pid, other_process.create_time())
+    false_record = ServiceRecord({"main": 4711}, "0123456789abcdef", other_process.pid, other_process.create_time())
     (tmp_path / "service.json").write_bytes(msgspec.json.encode(false_record))
     daemon = Daemon("water", tmp_path)
     state_before = daemon.status({}, lambda: True).state
@@ -95,7 +96,7 @@ def test_a_process_with_another_creation_time_is_not_the_service(tmp_path: Path,
     daemon.start(program(), lambda: True)
     record = record_of(tmp_path)
     assert record.created_s is not None
-    wrong = Record(record.ports, record.marker, record.pid, record.created_s + 1000)
+    wrong = ServiceRecord(record.ports, record.marker, record.pid, record.created_s + 1000)
     (tmp_path / "service.json").write_bytes(msgspec.json.encode(wrong))
 
     assert Daemon("water", tmp_path).process() is None
@@ -132,10 +133,24 @@ def test_the_error_of_an_ended_process_quotes_its_log(tmp_path: Path, daemon: Da
 
 def test_a_process_that_never_answers_is_stopped(daemon: Daemon) -> None:
     """The error contains the limit."""
-    with pytest.raises(ServiceFailedError, match=r"water did not answer within 0\.2 s"):
+    with pytest.raises(ServiceFailedError, match=r"water does not answer, and has made no progress for 0\.2 s"):
         daemon.start(program(), lambda: False, limit_s=0.2)
 
     assert daemon.process() is None
+
+
+def test_a_process_that_makes_progress_may_take_longer(daemon: Daemon) -> None:
+    """The start of a service that uses the processor may exceed the limit, as on a busy machine."""
+    asked = 0
+
+    def answers_late() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > 10  # of two attempts within each limit
+
+    daemon.start(program("while True: pass"), answers_late, limit_s=0.2)
+
+    assert daemon.process() is not None
 
 
 def test_an_interrupted_start_stops_the_process(daemon: Daemon) -> None:
@@ -157,7 +172,7 @@ def test_an_interrupted_start_stops_the_process(daemon: Daemon) -> None:
 def test_a_missing_program_is_an_error(daemon: Daemon) -> None:
     """The error contains the system's reason."""
     with pytest.raises(ServiceFailedError, match=r"water could not be started: .*nowhere"):
-        daemon.start(Program(("/nowhere/java", MARKER)), lambda: True)
+        daemon.start(ServiceProgram(("/nowhere/java", MARKER)), lambda: True)
 
     assert daemon.status({}, lambda: True).state == "stopped"
 
@@ -193,4 +208,4 @@ def test_an_unreadable_record_is_an_error(tmp_path: Path) -> None:
 def test_a_program_without_a_marker_is_rejected() -> None:
     """Its process could not be identified."""
     with pytest.raises(ValueError, match="which identifies its process"):
-        Program(("sleep", "60"))
+        ServiceProgram(("sleep", "60"))

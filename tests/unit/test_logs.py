@@ -15,12 +15,11 @@ import pytest
 from confluent_kafka import Producer
 
 import penstock as ps
-from penstock.ops.cli import main
-from penstock.ops.cli.output import note, print_error
-from penstock.ops.logs.event_fields import EventFields
-from penstock.ops.logs.setup import LogFormat, LogLevel, configure_logging, with_log_fields, with_log_filter
-from penstock.ops.testing import Driver
-from penstock.processors.errors import PenstockError
+from penstock.command import main
+from penstock.ops.kernel import Driver
+from penstock.ops.shell import EventFields, note, print_error, with_log_fields, with_log_filter
+from penstock.ops.shell.logs.setup import LogFormat, LogLevel, configure_logging
+from penstock.processors import PenstockError
 from penstock.transport.kafka import KafkaSettings
 
 
@@ -218,7 +217,7 @@ class LoggingState(ps.Stateful[Reading, int, Reading]):
 def test_a_line_of_user_code_contains_the_event(
     processor: type[ps.Processor], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its bucket, offset and key, also in functions that the processor calls; timers have the key and their time."""
+    """The line has its bucket, offset and key, also in functions that the processor calls. A timer has the key and its time."""
     configure_logging(LogFormat.JSON, LogLevel.WARNING)
     driver = Driver(processor)
     with with_log_filter(EventFields()):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 import penstock as ps
-from penstock.processors.errors import DeclarationError
+from penstock.processors import DeclarationError
 from penstock.processors.lookups.cache import Cache
 
 LIMITS = ps.lookups.Cached(max_keys=3, ttl=timedelta(seconds=10), missing_ttl=timedelta(seconds=4))

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.ops.testing import Driver
-from penstock.processors.errors import DeclarationError
+from penstock.ops.kernel import Driver
+from penstock.processors import DeclarationError
 
 HEADER = "code,name,lines"
 

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.ops.testing import Crash, Driver
-from penstock.processors.errors import DeclarationError
-from penstock.processors.shard.batches import EventRejected
-from penstock.processors.shard.checkpoints import Step
-from penstock.transport import memory
-from penstock.transport.messages import End, Polled
+from penstock.ops.kernel import Crash, Driver
+from penstock.ops.kernel.telemetry.waits import LOOKUP, Waits
+from penstock.processors import DeclarationError
+from penstock.processors.shard import EventRejected, Step
+from penstock.transport import End, Polled, memory
 
 
 class Departure(ps.Record, frozen=True):
@@ -225,6 +224,34 @@ def test_a_worker_can_wait_for_an_unreachable_source(caplog: pytest.LogCaptureFi
     assert [record.levelname for record in caplog.records if record.name == "penstock.lookups"].count("WARNING") == 2
 
 
+class Observed(Flaky):
+    """Notes what the worker reports to wait for, at each request."""
+
+    def __init__(self) -> None:
+        super().__init__(AIRPORTS)
+        self.waits: Waits | None = None
+        self.noted: list[str | None] = []
+
+    def fetch(self, keys: Sequence[str]) -> dict[str, Any]:
+        if keys and self.waits is not None:
+            self.noted.append(self.waits.longest and self.waits.longest.name)
+        return super().fetch(keys)
+
+
+def test_a_worker_reports_that_it_waits_for_its_lookup() -> None:
+    """It does so from the first request without an answer until the next answer."""
+    kind = like(on_unreachable=ps.lookups.OnUnreachable.WAIT)
+    source = Observed()
+    driver = Driver(kind, sources={kind: source})
+    driver.send(departures, [leaves("0", "JFK")])
+    source.waits = driver.metrics(kind).waits
+    source.failures = [ps.lookups.LookupUnreachable("The airports gave no answer.")] * 2
+    driver.send(departures, [leaves("1", "JFK")])
+
+    assert source.noted == [None, LOOKUP, LOOKUP]
+    assert source.waits.longest is None
+
+
 class Sent(Departure, frozen=True):
     """A departure of another category."""
 
@@ -266,7 +293,7 @@ def test_a_bucket_that_ends_with_waiting_events_is_read_again(monkeypatch: pytes
 
 @pytest.mark.parametrize("error", [ps.lookups.LookupRefused("There is no such table."), KeyError("airports")])
 def test_other_errors_of_a_source_stop_the_worker(error: Exception) -> None:
-    """Also with `OnUnreachable.WAIT`, which applies only to unreachable sources."""
+    """`OnUnreachable.WAIT` applies only to unreachable sources."""
     kind = like(on_unreachable=ps.lookups.OnUnreachable.WAIT)
     driver = Driver(kind, sources={kind: Flaky(AIRPORTS, [error])})
     with pytest.raises(EventRejected, match=r"airports|no such table"):

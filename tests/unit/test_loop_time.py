@@ -11,12 +11,13 @@ from support.faulty import DelayedExecutor
 from support.machines import create_categories, write
 from support.resets import Totals, generate_readings, readings
 
-from penstock.ops.clock import SteeredClock
-from penstock.ops.testing import InlineExecutor
-from penstock.ops.worker.loop_time import LoopTime
-from penstock.ops.worker.preflight import prepare
-from penstock.ops.worker.worker import POLL_WAIT_S, Worker, WorkerConfig
-from penstock.state.local.folder import RocksStateFolder
+from penstock.ops.kernel import Worker, prepare
+from penstock.ops.kernel.loop import WorkerConfig
+from penstock.ops.kernel.loop.worker import POLL_WAIT_S
+from penstock.ops.kernel.telemetry.loop_time import LoopTime
+from penstock.ops.kernel.testing import InlineExecutor
+from penstock.ops.shell import SteeredClock
+from penstock.state.local import RocksStateFolder
 from penstock.transport.memory import MemoryBus
 from penstock.transport.memory.network import REQUEST_LIMIT_S, Network
 
@@ -56,7 +57,7 @@ def worker(tmp_path: Path) -> Worker:
 
 
 def test_a_worker_is_idle_while_no_event_comes(worker: Worker) -> None:
-    """While events come, it is not."""
+    """It is not idle while events come."""
     while not worker.metrics.events_in:
         worker.run_once()
     before_s = worker.metrics.loop.idle_s
@@ -71,7 +72,7 @@ def test_a_worker_is_idle_while_no_event_comes(worker: Worker) -> None:
 
 
 def test_a_worker_is_blocked_while_its_outputs_are_flushed(worker: Worker) -> None:
-    """And its loop waits for it, as at its end."""
+    """Its loop waits for the flush, for example at its end."""
     while not worker.metrics.events_in:
         worker.run_once()
     before_s = worker.metrics.loop.blocked_s

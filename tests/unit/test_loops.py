@@ -16,28 +16,25 @@ from support.maintenance import environment, worker_backups
 from support.snapshots import stopped_snapshot
 
 import penstock as ps
-from penstock.backfill.errors import BackfillRefused
+from penstock.backfill import BackfillRefused
 from penstock.backfill.run import plans
 from penstock.errors import DeclarationError
-from penstock.ops.maintenance.reset import expect_no_loop
-from penstock.ops.monitoring.observer import with_loops
-from penstock.ops.monitoring.reports import node_of
-from penstock.ops.monitoring.status import ProcessorStatus
-from penstock.ops.snapshots.restoring import perform_restore, plan_restore
-from penstock.ops.testing import EndlessLoop
-from penstock.ops.worker.app_processes import levels_of
-from penstock.ops.worker.loop_watermark import LoopWatermark
-from penstock.ops.worker.until_end import LoopEnd
-from penstock.processors.apps.apps import App
-from penstock.processors.apps.loops import loops_of
-from penstock.processors.shard.checkpoints import Step, steps_of
-from penstock.processors.time.watermarks import NEVER_MS
-from penstock.state.files.local_files import LocalFileStore
+from penstock.ops.change.maintenance.reset import expect_no_loop
+from penstock.ops.change.snapshots.restoring import perform_restore, plan_restore
+from penstock.ops.kernel import levels_of, node_of
+from penstock.ops.kernel.event_time.loop_watermark import LoopWatermark
+from penstock.ops.kernel.loop.until_end import LoopEnd
+from penstock.ops.kernel.testing import EndlessLoop
+from penstock.ops.status import ProcessorStatus
+from penstock.ops.status.observer import with_loops
+from penstock.processors.apps import App, loops_of
+from penstock.processors.shard import Step, steps_of
+from penstock.processors.time import NEVER_MS
+from penstock.state.files import LocalFileStore
 from penstock.testing import Crash, Driver
+from penstock.transport import Bucket
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket
-from penstock.transport.tables.maintenance_protocol import MaintenanceRefused
-from penstock.transport.tables.upstream_watermarks import LoopRound, WatermarkStatement
+from penstock.transport.tables import LoopRound, MaintenanceRefused, WatermarkStatement
 
 HOUR_MS = 3_600_000
 
@@ -318,7 +315,7 @@ def test_windows_downstream_contain_what_has_circulated() -> None:
 
 
 def test_a_drained_loop_becomes_idle() -> None:
-    """When nothing circulates and the inputs are silent, the loop does not hold back its consumers, and its shards report that they are idle."""
+    """When nothing circulates and the inputs are silent, its shards report that they are idle, and its consumers do not wait."""
     driver = Driver([Spread, Heard])
     driver.send(EDGES, both_ends([("a", "b")]))
     driver.advance(200)
@@ -349,14 +346,14 @@ def test_an_undeclared_loop_is_refused_with_the_declaration_that_allows_it() -> 
     ],
 )
 def test_a_loop_that_cannot_work_is_refused(declared: Mapping[str, Any], error: str) -> None:
-    """Before the first event."""
+    """It is refused before the first event."""
     with pytest.raises(DeclarationError, match=error):
         App.of("app", [type("Spread", (Spread,), dict(declared))])
 
 
 def test_an_endless_loop_is_an_error_in_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver does not hang."""
-    monkeypatch.setattr("penstock.ops.testing.MOST_TURNS", 20)
+    monkeypatch.setattr("penstock.ops.kernel.testing.MOST_TURNS", 20)
 
     class Echo(ps.Stateless):
         reads, writes, feedback = LABELS, LABELS, LABELS
@@ -401,7 +398,7 @@ def test_a_loop_has_ended_when_all_members_have_read_everything() -> None:
     ("unread", "shown"), [({"labels": 3}, "3 in flight"), ({"labels": 0}, "drained"), ({}, "unknown")]
 )
 def test_the_status_shows_what_circulates(unread: dict[str, int], shown: str) -> None:
-    """Messages of the loop that its members have not processed; other processors have no loop."""
+    """These are the messages that the loop's members have not processed. Other processors have no loop."""
     spread, heard = (
         ProcessorStatus(node_of(kind), 0, (), (), 0, unread={"edges": 5, **unread}) for kind in (Spread, Heard)
     )

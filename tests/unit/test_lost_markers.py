@@ -6,10 +6,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.transport.category_spec import CategorySpec
+import penstock as ps
+from penstock.ops.kernel import Driver, Worker
+from penstock.ops.kernel.loop import WorkerConfig
+from penstock.ops.kernel.testing import InlineExecutor
+from penstock.processors.operators import merge_of
+from penstock.state import MemoryStateFolder
+from penstock.transport import Bucket, CategorySpec, Fenced, Outgoing, Position
 from penstock.transport.memory import MemoryBus
 from penstock.transport.memory.writers import MemoryTransactionalWriter
-from penstock.transport.messages import Bucket, Outgoing, Position
 
 OUT, IN = Bucket("out", 0), Bucket("in", 0)
 LIMIT_S = 10.0
@@ -55,8 +60,113 @@ def _leave_open(brokers: Brokers) -> None:
     writer = brokers.writer()
     writer.send("out", [Outgoing(b"k", b"left open")])
     brokers.lose = True
-    writer.commit([Position(IN, 7)])
+    with pytest.raises(Fenced, match="the group's positions do not show it"):
+        writer.commit([Position(IN, 7)])
     brokers.lose = False
+
+
+class Number(ps.Record, frozen=True):
+    """A number."""
+
+    key: str
+    at: ps.EventTime
+    number: int
+
+
+numbers = ps.Category("numbers", Number, key="key", event_time="at", buckets=1)
+results = ps.Category("results", Number, key="key", event_time="at", buckets=1)
+
+
+class Totals(ps.Stateful):
+    """Sums up exactly once."""
+
+    name, reads, writes, state = "subject", numbers, results, int
+    output_semantics = ps.Semantics.EXACTLY_ONCE
+
+    def process(self, event: Number, state: int | None, context: ps.Context) -> tuple[int, list[Number]]:
+        """Add a number."""
+        total = (state or 0) + event.number
+        return total, [Number(event.key, event.at, total)]
+
+
+class Unsure(Totals):
+    """Totals with a changelog."""
+
+    name = "subject"
+    deterministic = False
+
+
+class Sums(ps.Aggregator):
+    """Totals in a remote store."""
+
+    name, reads, writes, monoid, store = "subject", numbers, results, ps.monoids.Sum(), ps.RemoteStore()
+    output_semantics = ps.Semantics.EXACTLY_ONCE
+    checkpoint = ps.CheckpointInterval(events=1)
+
+    def observe(self, event: Number) -> int:
+        """Add a number."""
+        return event.number
+
+    def result(self, key: str, window: ps.windows.Window, value: int) -> Number:
+        """Return the sum."""
+        return Number(key, 0, value)
+
+
+class Copies(ps.Stateless):
+    """Copies exactly once."""
+
+    name, reads, writes = "subject", numbers, results
+    output_semantics = ps.Semantics.EXACTLY_ONCE
+
+    def process(self, event: Number) -> list[Number]:
+        """Copy a number."""
+        return [event]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "expected"), [(Totals, [1, 3, 6]), (Sums, [1, 3, 6]), (Unsure, [1, 3, 6]), (Copies, [1, 2, 3])]
+)
+def test_the_outputs_of_a_commit_without_markers_are_written_again(
+    kind: type[ps.Processor], expected: list[int], restarts: bool
+) -> None:
+    """The brokers confirm a commit without writing its markers: its state does not count as saved, and each output appears once."""
+    driver, states = Driver(kind), MemoryStateFolder(merge_of(kind()))
+
+    def start() -> Worker:
+        place = WorkerConfig(driver.bus, states, "one")
+        return Worker(kind(), place, InlineExecutor(), InlineExecutor(), clock=driver.clock)
+
+    worker = start()
+    driver._write(numbers, [Number("k", 0, 1)])
+    run_until(worker, driver, {0: 1})
+    driver.bus.cluster.transactions.skips_marker = lambda _: True
+    driver._write(numbers, [Number("k", 0, 2)])
+    while driver.bus.cluster.group("subject").undecided == {}:
+        turn(worker, driver)
+    driver.bus.cluster.transactions.skips_marker = lambda _: False
+    driver._write(numbers, [Number("k", 0, 3)])
+    run_until(start() if restarts else worker, driver, {0: 3})
+
+    assert [record.number for record in driver.read(results)] == expected
+
+
+def turn(worker: Worker, driver: Driver) -> None:
+    """Run one turn, and let time pass."""
+    worker.run_once()
+    driver.clock.advance(1.0)
+
+
+def run_until(worker: Worker, driver: Driver, committed: dict[int, int]) -> None:
+    """Run a worker until its group has committed positions."""
+    for _ in range(100):
+        turn(worker, driver)
+        if (
+            all(group.undecided == {} for group in driver.bus.cluster.groups.values())
+            and driver.bus.committed("subject", "numbers") == committed
+        ):
+            return
+    raise AssertionError(driver.bus.committed("subject", "numbers"))
 
 
 def test_readers_wait_at_a_transaction_without_a_marker() -> None:

@@ -12,9 +12,9 @@ from support.disks import Disk, copy_of, restart
 from support.subjects import EXACT, MOST, Subject, complete_ms, events
 
 import penstock as ps
-from penstock.ops.testing import Crash, Driver
-from penstock.processors.shard.checkpoints import Step, steps_of
-from penstock.transport.messages import Outgoing
+from penstock.ops.kernel import Crash, Driver
+from penstock.processors.shard import Step, steps_of
+from penstock.transport import Outgoing
 
 EVENTS = events(160)
 REPEATABLE = ("timers", "closing", "sessions", "sliding", "windowed", "ordered")
@@ -103,7 +103,7 @@ def cases() -> list[Any]:
 @pytest.mark.parametrize("disk", Disk)
 @pytest.mark.parametrize(("subject", "before"), cases())
 def test_no_output_repeats_whatever_state_is_lost(subject: Subject, before: Step | None, disk: Disk) -> None:
-    """With exactly-once outputs, none is missing; with at-most-once outputs, some may be."""
+    """With exactly-once outputs, every output appears. With at-most-once outputs, some may be missing."""
     expected, outputs = expected_outputs(subject), outputs_of(subject, Crash(before), disk)
 
     assert expected

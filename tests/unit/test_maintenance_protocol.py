@@ -12,30 +12,26 @@ from support.machines import Machine
 from support.maintenance import Killed, environment, kill_before, worker_backups
 
 import penstock as ps
-from penstock.ops.maintenance.reset import perform_reset, plan_reset
-from penstock.ops.maintenance.reset_target import ExplicitOffsets
-from penstock.ops.worker.resume_checks import MaintenanceUnfinished
-from penstock.transport.errors import BucketMismatch, GroupInUse
-from penstock.transport.messages import Bucket
-from penstock.transport.tables.maintenance_log import (
+from penstock.ops.change.maintenance.reset import perform_reset, plan_reset
+from penstock.ops.change.maintenance.reset_target import ExplicitOffsets
+from penstock.ops.kernel.shards.resume_checks import MaintenanceUnfinished
+from penstock.transport import Bucket, BucketMismatch, GroupInUse
+from penstock.transport.tables import (
+    AtGap,
     Bootstrap,
     MaintenanceOperation,
+    MaintenanceRefused,
+    MaintenanceStep,
     Migration,
     OperationKind,
     Reset,
     Resize,
-    can_finish,
     newest_maintenance,
-    record_maintenance,
-)
-from penstock.transport.tables.maintenance_protocol import (
-    AtGap,
-    MaintenanceGap,
-    MaintenanceRefused,
-    MaintenanceStep,
     no_gap,
     operation_to_replace,
 )
+from penstock.transport.tables.maintenance_log import can_finish, record_maintenance
+from penstock.transport.tables.maintenance_protocol import MaintenanceGap
 
 Outputs = list[tuple[str, int, Any]]
 RESIZED = resizes.with_buckets(resizes.PaidExactly, 6)

@@ -1,10 +1,8 @@
-"""Manifests and units, validated against the schemas of Kubernetes, KEDA and systemd; and rollouts with kubectl."""
+"""Manifests, validated against the schemas of Kubernetes and KEDA; and rollouts with kubectl."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 from base64 import b64decode
 from importlib import import_module
 from io import BytesIO
@@ -20,17 +18,22 @@ from msgspec.structs import replace
 from support.deployed import on_a_cluster, version_of
 from support.kubectl import Kubectl
 
-from penstock.ops.cli.command_line import Penstock
-from penstock.ops.cli.root import commands_of
-from penstock.ops.deploy.errors import DeployError, SupervisorUnavailable, UpdateFailed
-from penstock.ops.deploy.kubernetes_rollout import KubernetesRollout, expect_reachable, log_command, manifest_list
-from penstock.ops.deploy.kustomize import DeployedVersion, base_prerequisites, kustomize_base
-from penstock.ops.deploy.manifests import manifests_of
-from penstock.ops.deploy.pods import Manifest, prerequisites
-from penstock.ops.deploy.registry import DeploymentFiles, DesiredState
-from penstock.ops.deploy.systemd import installed_version, unit_text
-from penstock.ops.deploy.version import PodSettings, Version
-from penstock.processors.apps.app_files import Contents
+from penstock.ops.deploy import DeploymentFiles, SupervisorUnavailable, Version
+from penstock.ops.deploy.errors import DeployError, UpdateFailed
+from penstock.ops.deploy.registry import DesiredState
+from penstock.ops.deploy.targets.kubernetes_rollout import (
+    KubernetesRollout,
+    expect_reachable,
+    kubectl_log_command,
+    manifest_list,
+)
+from penstock.ops.deploy.targets.kustomize import DeployedVersion, base_prerequisites, kustomize_base
+from penstock.ops.deploy.targets.manifests import manifests_of
+from penstock.ops.deploy.targets.pods import Manifest, prerequisites
+from penstock.ops.deploy.version import PodSettings
+from penstock.ops.shell.command_line.main import Penstock
+from penstock.ops.shell.command_line.root import commands_of
+from penstock.processors.apps import Contents
 
 ADDRESS = "postgresql://ann:geheim@db/penstock"
 KUBERNETES = "1.33"
@@ -178,7 +181,7 @@ def test_values_are_those_that_the_cluster_accepts(tmp_path: Path) -> None:
 
 
 def test_workers_have_no_more_rights_than_they_need(tmp_path: Path) -> None:
-    """No root, no token of the cluster, no writable image; other pods reach the health port only. All that they write is on volumes."""
+    """Pods have no root user, no token of the cluster and no writable image. Other pods reach only the health port."""
     classed = PodSettings("registry/app:7", storage_class="fast")
     found = by_kind(manifests_of(version(tmp_path, pods=classed), code(tmp_path), 1))
     spec = found["StatefulSet"]["spec"]
@@ -284,7 +287,7 @@ def test_services_of_a_base_are_reachable_at_their_port_only(tmp_path: Path) -> 
 
 
 def test_commands_of_a_base_exist(tmp_path: Path) -> None:
-    """With each of their options."""
+    """Each of their options exists, too."""
     base = base_of(tmp_path, pods=PodSettings("registry/app:7", "streams"), config="/etc/penstock.toml")
     known = dict(commands_of(Penstock()))
     for name in ("alerts", "metrics", "dashboard"):
@@ -321,7 +324,7 @@ def test_manifests_contain_the_code(tmp_path: Path) -> None:
 
 
 def test_manifests_contain_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither do the commands that create the Secrets."""
+    """The commands that create the Secrets do not contain them either."""
     monkeypatch.setenv("PENSTOCK_STORE", ADDRESS)
     secured = version(tmp_path, variables=("PENSTOCK_STORE",), config="/etc/penstock.toml", secured=True)
     text = manifest_list(manifests_of(secured, code(tmp_path), 1)) + "\n".join(prerequisites(secured))
@@ -339,7 +342,11 @@ def test_printed_commands_name_the_namespace(tmp_path: Path) -> None:
     placed = version(
         tmp_path, pods=PodSettings("registry/app:7", "streams"), variables=("PENSTOCK_STORE",), config="/etc/my conf"
     )
-    printed = [*prerequisites(placed), *base_prerequisites(placed), " ".join(log_command(placed, 0, 10, follow=False))]
+    printed = [
+        *prerequisites(placed),
+        *base_prerequisites(placed),
+        " ".join(kubectl_log_command(placed, 0, 10, follow=False)),
+    ]
 
     assert len(printed) == 5
     assert all(command.startswith("kubectl --namespace streams ") for command in printed)
@@ -424,28 +431,3 @@ def test_without_kubectl_the_error_names_the_alternatives(tmp_path: Path, monkey
         rollout.start(files.version(1), 1)
 
     assert files.deployment() is None
-
-
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
-def test_systemd_accepts_the_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a warning about a setting that this version does not have. Folders may have any name."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    unit = tmp_path / "penstock-totals@.service"
-    unit.write_text(unit_text(tmp_path / "with a space, 100% and $HOME", "totals", installed_version()))
-    checked = subprocess.run(
-        ["systemd-analyze", "--user", "verify", str(unit)], capture_output=True, text=True, check=False, timeout=30
-    )
-    if "Failed to" in checked.stderr and "manager" in checked.stderr:
-        pytest.skip(f"systemd-analyze does not work here: {checked.stderr}")
-
-    assert checked.stderr.splitlines() == []
-
-
-@pytest.mark.parametrize(("version", "grows"), [(252, False), (254, True), (257, True)])
-def test_units_have_settings_of_the_installed_systemd(tmp_path: Path, version: int, grows: bool) -> None:
-    """The pause before a restart grows where systemd can do that; it is never so short that a crash loop fills the machine."""
-    lines = unit_text(tmp_path, "totals", version).splitlines()
-
-    assert ("RestartSteps=10" in lines, "RestartMaxDelaySec=60" in lines) == (grows, grows)
-    assert ("RestartSec=1" in lines, "RestartSec=5" in lines) == (grows, not grows)
-    assert {"NoNewPrivileges=yes", "UMask=0077", "RestrictSUIDSGID=yes"} <= set(lines)

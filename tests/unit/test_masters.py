@@ -6,10 +6,10 @@ import socket
 
 import pytest
 
-from penstock.backfill.errors import BackfillRefused
+from penstock.backfill import BackfillRefused
 from penstock.backfill.spark import session
 from penstock.backfill.spark.prerequisites import expect_reachable, is_local
-from penstock.ops.dev_services.ports import free_port
+from penstock.ops.shell import free_port
 
 
 def test_one_master_of_several_is_enough() -> None:

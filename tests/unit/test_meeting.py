@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.ops.clock import SteeredClock
-from penstock.ops.testing import Driver
-from penstock.ops.worker import input_merger
-from penstock.ops.worker.input_merger import InputMerger
-from penstock.transport.codecs.by_category import Codecs
-from penstock.transport.memory import StoredMessage
-from penstock.transport.messages import Bucket, End, Outgoing, Polled, Position, RawBatch
+from penstock.ops.kernel import Driver
+from penstock.ops.kernel.loop import input_merger
+from penstock.ops.kernel.loop.input_merger import InputMerger
+from penstock.ops.kernel.loop.queue_limits import MAX_QUEUED_BYTES
+from penstock.ops.shell import SteeredClock
+from penstock.transport import Bucket, End, Outgoing, Polled, Position, RawBatch
+from penstock.transport.codecs import Codecs
+from penstock.transport.memory.log import StoredMessage
 
 LEFT, RIGHT = Bucket("left", 0), Bucket("right", 0)
 ARRIVALS = st.lists(st.integers(0, 50), max_size=40)
@@ -110,6 +111,39 @@ def test_an_input_far_ahead_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert after(batch(LEFT, range(20, 40), 10)) == {LEFT}
     merger.drop([LEFT])
     assert merged_events(merger.merge(Polled([batch(LEFT, [1])], [End(RIGHT, 2)]))) == [("left", 0, 1)]
+
+
+@pytest.mark.parametrize("bucket_count", [1, 8])
+def test_waiting_inputs_are_limited_by_their_size(bucket_count: int) -> None:
+    """Events of 200 kB need gigabytes below the limit of their number. The buckets of a worker share the limit."""
+    merger, valve, value = InputMerger(["left", "right"], SteeredClock(10_000)), Valve(), b"x" * 200_000
+    lefts = [Bucket("left", number) for number in range(bucket_count)]
+    sizes = dict.fromkeys(lefts, 0)
+    for second in range(1, 10_000):
+        parts = []
+        for left in lefts:
+            if left not in valve.paused:
+                sizes[left] += 10 * len(value)
+                messages = [StoredMessage(second * 10 + at, Outgoing(None, value), 5_000) for at in range(10)]
+                parts.append(RawBatch(left, messages))
+            parts.append(batch(Bucket("right", left.number), [second], second))
+        merger.merge(Polled(parts, []))
+        merger.limit_queues(valve)  # type: ignore[arg-type]  # the two methods of a reader that the merger calls
+        if set(valve.paused) == set(lefts):
+            break
+
+    assert set(valve.paused) == set(lefts)
+    assert sum(sizes.values()) < 1.5 * MAX_QUEUED_BYTES
+
+
+def test_an_arrival_in_the_future_delays_no_later_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer whose clock is a year ahead does not make the bucket wait until the other inputs reach this time."""
+    monkeypatch.setattr(input_merger, "MIN_RUN", 1)
+    merger, ahead_ms = InputMerger(["left", "right"], SteeredClock(1_000_000)), 365 * 86_400_000
+    polled = Polled([batch(LEFT, [10, ahead_ms, 20, 40]), batch(RIGHT, [15, 30, 50])], [])
+    found = merged_events(merger.merge(polled))
+
+    assert [time for _, _, time in found] == [10, ahead_ms, 15, 20, 30, 40]
 
 
 def test_an_input_ahead_of_the_others_waits_at_its_stop_offset() -> None:

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.processors.declare.codecs import Payload
+from penstock.processors.declare import Payload
+from penstock.transport import MessageColumns, MessageCopy
+from penstock.transport.codecs import Lines
 from penstock.transport.codecs.json_codec import JsonCodec
-from penstock.transport.codecs.lines import Lines
-from penstock.transport.message_columns import BytesColumn, MessageColumns
-from penstock.transport.messages import MessageCopy
+from penstock.transport.message_columns import BytesColumn
 
 
 class Visit(ps.Record, frozen=True):
@@ -63,7 +63,7 @@ def in_columns(values: Sequence[bytes | None]) -> MessageColumns:
 
 @given(values=st.lists(VALUES, min_size=1, max_size=8), data=st.data())
 def test_json_in_columns_decodes_as_message_by_message(values: list[bytes | None], data: st.DataObject) -> None:
-    """Valid, broken, empty and null values, in any order, and in parts of a batch."""
+    """Values are valid, broken, empty or null, in any order and in parts of a batch."""
     codec = JsonCodec(Payload("visits", Visit, "at"))
     begin = data.draw(st.integers(0, len(values) - 1))
     end = data.draw(st.integers(begin + 1, len(values)))
@@ -85,7 +85,7 @@ def test_one_broken_message_does_not_spoil_its_batch(spoilt: int) -> None:
 
 @given(st.lists(st.none() | st.binary(max_size=6), min_size=1), st.sampled_from([0, 1, 2]))
 def test_lines_are_decoded_equally(values: list[bytes | None], timestamp_type: int) -> None:
-    """Also with null values, keys of any bytes, and without timestamps."""
+    """Messages may have null values, keys of any bytes, and no timestamps."""
     codec = Lines().open(Payload("log", ps.Line, "at", "key"))
     columns = in_columns(values)
     columns = replace(columns, keys=columns.values, timestamp_types=np.full(len(values), timestamp_type, np.int8))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -11,13 +11,11 @@ import pytest
 
 import penstock as ps
 from penstock.errors import DeclarationError
-from penstock.processors.declare.codecs import Headers
-from penstock.processors.declare.record_check import InvalidRecord
+from penstock.processors.declare import InvalidRecord, MessageHeaders
 from penstock.testing import Crash, Driver
-from penstock.transport.codecs.by_category import Codecs, encoded_messages
-from penstock.transport.codecs.dead_letters import rejected_message
+from penstock.transport import Bucket, MessageCopy, Outgoing
+from penstock.transport.codecs import Codecs, encoded_messages, rejected_message
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket, MessageCopy, Outgoing
 
 CREATED, APPENDED = 1, 2
 
@@ -74,7 +72,7 @@ def test_metadata_fields_are_filled_from_the_message_with_every_codec(codec: Any
     subject = Codecs(MemoryBus()).of(category)
     [value] = subject.encode([Full("home", "ignored", 0, 7)])
 
-    headers: Headers = [("source", b"web"), ("source", "größe".encode()), ("trace", None), ("x", b"\xff")]
+    headers: MessageHeaders = [("source", b"web"), ("source", "größe".encode()), ("trace", None), ("x", b"\xff")]
     read = subject.decode([MessageCopy(value, b"k", 3, 41, (CREATED, 1_000), headers)])
 
     assert read.bad == []
@@ -92,11 +90,11 @@ class Dated(ps.Record, frozen=True):
 
 
 def test_a_timestamp_may_be_a_datetime() -> None:
-    """In UTC; a timestamp beyond the year 9999 does not decode."""
+    """It is in UTC. A timestamp beyond the year 9999 does not decode."""
     value = b'{"page":"home"}'
     read = decoded(Dated, *(MessageCopy(value, timestamp=(CREATED, time)) for time in (1_500, 2**60)))
 
-    assert read.events == [Dated("home", datetime(1970, 1, 1, 0, 0, 1, 500_000, timezone.utc))]
+    assert read.events == [Dated("home", datetime(1970, 1, 1, 0, 0, 1, 500_000, UTC))]
     assert [bad.at for bad in read.bad] == [1]
 
 
@@ -134,7 +132,7 @@ class Numbered(ps.Record, frozen=True):
 
 
 def test_a_key_is_decoded_by_the_key_codec_of_the_category() -> None:
-    """A number from its eight bytes; other bytes do not decode."""
+    """A number is decoded from its eight bytes. Other bytes do not decode."""
     category = ps.Category("c", Numbered, key="number", event_time="at", key_codec=ps.KeyCodec.INT64)
     subject = Codecs(MemoryBus()).of(category)
     value, keys = b'{"page":"home"}', [(-7).to_bytes(8, "big", signed=True), b"7", None]
@@ -281,7 +279,7 @@ LEAST, MOST, EXACT = ps.Semantics.AT_LEAST_ONCE, ps.Semantics.AT_MOST_ONCE, ps.S
     ("state", "output"), [(LEAST, LEAST), (EXACT, LEAST), (EXACT, EXACT), (MOST, MOST), (EXACT, MOST)]
 )
 def test_headers_are_sent_under_all_semantics(state: ps.Semantics, output: ps.Semantics) -> None:
-    """At once, in a transaction, or after the state is saved; also after a crash, except at most once."""
+    """They are sent at once, in a transaction, or after the state is saved. They survive a crash, except at most once."""
     attributes = {"state_semantics": state, "output_semantics": output, "name": "count_by_source"}
     processor = type("Declared", (CountBySource,), attributes)
     driver = Driver(processor)
@@ -297,7 +295,7 @@ def test_headers_are_sent_under_all_semantics(state: ps.Semantics, output: ps.Se
 
 
 def test_dead_letters_keep_headers_and_timestamps() -> None:
-    """So that a rejected message can be processed again."""
+    """A rejected message can therefore be processed again."""
     driver = Driver(Tolerant)
     driver.bus.writer().send("full", [Outgoing(b"k", b"not JSON", headers=[("source", b"web"), ("trace", None)])])
     driver.run()
@@ -310,13 +308,13 @@ def test_dead_letters_keep_headers_and_timestamps() -> None:
 
 def test_the_archive_contains_metadata_as_columns(tmp_path: Any) -> None:
     """They are ordinary columns, in any order."""
-    from penstock.backfill.archive.archived_rows import ArchivedRows
-    from penstock.backfill.warehouse.columns import Columns
-    from penstock.transport.messages import RawBatch
+    from penstock.backfill.archive import ArchivedRows
+    from penstock.backfill.warehouse import RecordColumns
+    from penstock.transport import RawBatch
 
     message = MessageCopy(b'{"page":"home"}', b"k", 1, 9, (CREATED, 5), [("source", b"web")])
     rows = ArchivedRows(full, Codecs(MemoryBus()).of(full)).of(RawBatch(Bucket("full", 1), [message])).batch
     row: Mapping[str, Any] = rows.to_pylist()[0]
 
     assert (row["source"], row["headers"], row["offset"], row["_event_time"]) == ("web", [("source", b"web")], 9, 5)
-    assert Columns(Full).records(rows)[0].headers == {"source": b"web"}
+    assert RecordColumns(Full).records(rows)[0].headers == {"source": b"web"}

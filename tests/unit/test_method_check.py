@@ -11,7 +11,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import DeclarationError
-from penstock.processors.apps.apps import AppName
+from penstock.processors.apps import AppName
 
 
 class Order(ps.Record, frozen=True):
@@ -112,7 +112,7 @@ def wrapped(*arguments: Any, **named: Any) -> Any:
     ],
 )
 def test_other_methods_are_accepted(method: Any) -> None:
-    """Other names of parameters, defaults, wrappers, and methods that always raise."""
+    """They have other names of parameters, defaults or wrappers, or always raise."""
     declared(ps.Stateless, process=method).check()
 
 
@@ -130,3 +130,33 @@ def test_a_misspelled_method_is_named(tmp_path: Path) -> None:
         DeclarationError, match=r"Keep does not define `process`.* It defines `proces`; did you mean `process`\?"
     ):
         AppName(path).load()
+
+
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize(
+    ("name", "value"), [("sources", {}), ("outputs", lambda self: []), ("inputs", None), ("check", True), ("open", {})]
+)
+def test_a_name_of_the_engines_own_methods_is_refused_at_the_class(
+    base: type[ps.Processor], name: str, value: object
+) -> None:
+    """A table or a helper of this name ended in "'dict' object is not callable"."""
+    with pytest.raises(
+        DeclarationError, match=f"Totals.{name} hides a method that Penstock calls itself.*`own_{name}`"
+    ):
+        declared(base, **{name: value})
+
+
+def test_a_class_method_may_be_extended() -> None:
+    """The extension is a class method, too, because the engine calls it on the class."""
+
+    class Totals(ps.Stateful):
+        reads, state = orders, int
+
+        @classmethod
+        def check(cls) -> None:
+            super().check()
+
+        def process(self, event: Order, state: int | None, context: ps.Context) -> tuple[int, list[Order]]:
+            return 1, []
+
+    Totals.check()

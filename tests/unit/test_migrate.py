@@ -28,23 +28,20 @@ from support.migrations import (
 from support.shop import Paid, Purchase, orders, payments
 
 import penstock as ps
-from penstock.ops.maintenance import staging
-from penstock.ops.maintenance.migration import perform_migration
-from penstock.ops.maintenance.migration_plan import plan_migration
-from penstock.ops.maintenance.reset import perform_reset, plan_reset
-from penstock.ops.maintenance.reset_plan import ResetMethod
-from penstock.ops.maintenance.reset_target import Edge, ExplicitOffsets
-from penstock.ops.maintenance.resize import perform_resize, plan_resize
-from penstock.ops.worker.resume_checks import StateSuperseded
-from penstock.processors.shard.position import StatePosition
+from penstock.ops.change.maintenance import staging
+from penstock.ops.change.maintenance.migration import perform_migration
+from penstock.ops.change.maintenance.migration_plan import plan_migration
+from penstock.ops.change.maintenance.reset import perform_reset, plan_reset
+from penstock.ops.change.maintenance.reset_plan import ResetMethod
+from penstock.ops.change.maintenance.reset_target import Edge, ExplicitOffsets
+from penstock.ops.change.maintenance.resize import perform_resize, plan_resize
+from penstock.ops.kernel.shards.resume_checks import StateSuperseded
+from penstock.processors.shard import StatePosition
+from penstock.state import Delta, ShardIdentity
 from penstock.state.errors import ForeignState
-from penstock.state.local.folder import RocksStateFolder
-from penstock.state.protocols import Delta, ShardIdentity
-from penstock.transport.messages import Bucket
-from penstock.transport.tables.maintenance_log import ConvertedType, newest_maintenance
-from penstock.transport.tables.maintenance_protocol import (
-    MaintenanceRefused,
-)
+from penstock.state.local import RocksStateFolder
+from penstock.transport import Bucket
+from penstock.transport.tables import ConvertedType, MaintenanceRefused, newest_maintenance
 
 
 @pytest.fixture(autouse=True)

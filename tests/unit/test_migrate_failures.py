@@ -30,25 +30,16 @@ from support.migrations import (
 from support.shop import Baskets, Counted, Purchase, orders
 
 import penstock as ps
-from penstock.ops.maintenance import staging
-from penstock.ops.maintenance.migration import perform_migration
-from penstock.ops.maintenance.migration_plan import migration_examples, plan_migration, try_migration
-from penstock.ops.maintenance.state_conversion import (
-    Example,
-    StateConversion,
-    UserFunctionFailed,
-    load_function,
-)
-from penstock.processors.errors import AppFileError
-from penstock.processors.shard.position import StatePosition
-from penstock.state.local.folder import RocksStateFolder
-from penstock.state.protocols import ShardIdentity
-from penstock.transport.errors import GroupInUse
-from penstock.transport.tables.maintenance_log import newest_maintenance
-from penstock.transport.tables.maintenance_protocol import (
-    MaintenanceRefused,
-    MaintenanceStep,
-)
+from penstock.ops.change.maintenance import staging
+from penstock.ops.change.maintenance.migration import perform_migration
+from penstock.ops.change.maintenance.migration_plan import migration_examples, plan_migration, try_migration
+from penstock.ops.change.maintenance.state_conversion import Example, StateConversion, UserFunctionFailed, load_function
+from penstock.processors import AppFileError
+from penstock.processors.shard import StatePosition
+from penstock.state import ShardIdentity
+from penstock.state.local import RocksStateFolder
+from penstock.transport import GroupInUse
+from penstock.transport.tables import MaintenanceRefused, MaintenanceStep, newest_maintenance
 
 
 @pytest.fixture(autouse=True)

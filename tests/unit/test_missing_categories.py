@@ -10,13 +10,11 @@ import pytest
 from rich.text import Text
 from typer.testing import CliRunner
 
-from penstock.ops.cli.app_categories import create_missing
-from penstock.ops.cli.command_line import app
-from penstock.ops.cli.options import Cluster
-from penstock.ops.worker.preflight import expect_categories
-from penstock.processors.apps.apps import AppName
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.errors import MissingCategory
+from penstock.ops.kernel import create_missing, expect_categories
+from penstock.ops.shell import Cluster
+from penstock.ops.shell.command_line.main import app
+from penstock.processors.apps import AppName
+from penstock.transport import CategorySpec, MissingCategory
 from penstock.transport.memory import MemoryBus
 
 APP = """
@@ -55,7 +53,7 @@ def test_an_empty_input_with_a_similar_name_is_reported(
 
 
 def test_the_table_of_a_cluster_is_named_in_the_help() -> None:
-    """Its brackets are no markup."""
+    """Its brackets are not markup."""
     [option] = [each for each in get_args(Cluster) if hasattr(each, "help")]
 
     assert "the one of [clusters.NAME] in the configuration" in Text.from_markup(option.help).plain
@@ -132,7 +130,7 @@ def test_a_command_that_starts_nothing_does_not_say_that_nothing_was_started(
 def test_a_command_that_would_start_something_says_that_nothing_was_started(
     command: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After the fault of the app, and before the advice."""
+    """The sentence follows the fault of the app, and precedes the advice."""
     monkeypatch.chdir(tmp_path)
     Path("broken.py").write_text("import nothing_of_this_name\n")
     Path("broken.sql").write_text("CREATE CATEGORY a (x bigint) WITH (kye = 'x');")

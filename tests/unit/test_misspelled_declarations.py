@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 import penstock as ps
-from penstock.processors.errors import DeclarationError
+from penstock.processors import DeclarationError, PenstockError
+from penstock.testing import Driver
 
 
 class Event(ps.Record, frozen=True):
@@ -154,3 +155,82 @@ def test_the_parts_of_a_declaration_are_checked(made: Callable[[], object]) -> N
     """The error is readable, not an internal TypeError."""
     with pytest.raises(DeclarationError):
         made()
+
+
+class Copying(ps.Stateless):
+    """Copies."""
+
+    reads, writes = events, results
+
+    def process(self, event: Event) -> list[Result]:
+        return [Result(event.key, event.at)]
+
+
+@pytest.mark.parametrize("method", ["open", "__init__"])
+@pytest.mark.parametrize(
+    ("base", "name"),
+    [
+        (Plain, "sources"),
+        (Plain, "outputs"),
+        (Plain, "state"),
+        (Plain, "name"),
+        (Plain, "on_error"),
+        (Copying, "sources"),
+        (Copying, "concurrency"),
+        (Counting, "sources"),
+        (Counting, "monoid"),
+        (Counting, "observe"),
+    ],
+)
+def test_an_attribute_of_an_instance_that_penstock_uses_is_refused(
+    base: type[ps.Processor], name: str, method: str
+) -> None:
+    """A cache would replace a method, which cannot be called then, or a declaration, which would change or do nothing."""
+
+    def sets(self: ps.Processor) -> None:
+        setattr(self, name, {})
+
+    with pytest.raises(DeclarationError, match=rf"sets `self\.{name}`, which Penstock uses itself.*`self\.own_{name}`"):
+        Driver(type("Caching", (base,), {"name": "caching", method: sets}))
+
+
+def test_an_attribute_that_penstock_uses_is_refused_where_an_event_sets_it() -> None:
+    """It would silently change the inputs of the running processor. The worker stops at the event, and the attribute is unchanged."""
+
+    class Caching(Copying):
+        name = "caching"
+
+        def process(self, event: Event) -> list[Result]:
+            self.sources = {event.key: event}  # type: ignore[method-assign, assignment]  # the mistake under test
+            return super().process(event)
+
+    driver = Driver(Caching)
+
+    with pytest.raises(PenstockError, match=r"events/\d at offset 0.*sets `self\.sources`, which Penstock uses itself"):
+        driver.send(events, [Event("a", 1)])
+    assert driver.read(results) == []
+
+
+def test_other_attributes_of_an_instance_are_the_users() -> None:
+    """One of them is declared in the user's own class."""
+
+    class Caching(Copying):
+        cache: ClassVar[dict[str, int]] = {}
+
+        def open(self) -> None:
+            self.cache, self.client = {}, object()  # type: ignore[misc]
+
+    driver = Driver(Caching)
+    driver.send(events, [Event("a", 1)])
+
+    assert driver.read(results) == [Result("a", 1)]
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [("Count", "penstock.monoids.Count"), ("Tumbling", "penstock.windows.Tumbling"), ("Statless", "Stateless")],
+)
+def test_a_missing_name_of_the_package_is_found_where_it_is(name: str, place: str) -> None:
+    """A newcomer looks for each name in `penstock` first."""
+    with pytest.raises(AttributeError, match=rf"no attribute '{name}'\. .*`{place}`"):
+        getattr(ps, name)

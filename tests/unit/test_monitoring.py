@@ -19,25 +19,35 @@ from support.outages import FailingBus
 from support.statuses import NODE, NOW_MS, cluster_status, processor_status, report, shard_status, worker_status
 
 import penstock as ps
-from penstock.ops.monitoring.bus_figures import REGISTRATIONS_INTERVAL_MS
-from penstock.ops.monitoring.finding import Severity
-from penstock.ops.monitoring.findings import findings_of
-from penstock.ops.monitoring.graph import GraphFormat, draw_graph
-from penstock.ops.monitoring.metrics import BUCKET_METRICS, PROCESSOR_METRICS, WORKER_METRICS, MetricDefinition
-from penstock.ops.monitoring.observer import Observer, upstream_first
-from penstock.ops.monitoring.outages import OutageTracker
-from penstock.ops.monitoring.prometheus import StatusCollector
-from penstock.ops.monitoring.reports import REPORTS, Node, Report, node_of, report_message
-from penstock.ops.monitoring.status import ClusterStatus, ProcessorStatus
-from penstock.ops.monitoring.status_json import status_to_json
-from penstock.ops.worker.exposition import CACHE_COUNTERS, HISTOGRAMS, LOOP_COUNTERS, RESTORE_COUNTERS
-from penstock.ops.worker.identity import count_restart
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.errors import BusError, BusUnreachable
-from penstock.transport.internal_topics import create_missing_categories
+from penstock.ops.kernel import REPORTS, Node, OutageTracker, Report, node_of
+from penstock.ops.kernel.process.identity import count_restart
+from penstock.ops.kernel.telemetry.exposition import CACHE_COUNTERS, HISTOGRAMS, LOOP_COUNTERS, RESTORE_COUNTERS
+from penstock.ops.kernel.telemetry.reports import report_message
+from penstock.ops.status import ClusterStatus, Observer, ProcessorStatus, status_to_json
+from penstock.ops.status.bus_figures import REGISTRATIONS_INTERVAL_MS
+from penstock.ops.status.finding import Severity
+from penstock.ops.status.findings import findings_of
+from penstock.ops.status.graph import GraphFormat, draw_graph
+from penstock.ops.status.metrics import (
+    BUCKET_METRICS,
+    PROCESSOR_METRICS,
+    SERVER_METRICS,
+    WORKER_METRICS,
+    MetricDefinition,
+)
+from penstock.ops.status.observer import upstream_first
+from penstock.ops.status.prometheus import StatusCollector
+from penstock.transport import (
+    Bucket,
+    BusError,
+    BusUnreachable,
+    CategorySpec,
+    Outgoing,
+    Position,
+    create_missing_categories,
+)
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket, Outgoing, Position
-from penstock.transport.tables.registrations import PROCESSORS, ShardRecord, record_shards, register_inputs
+from penstock.transport.tables import PROCESSORS, ShardRecord, record_shards, register_inputs
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -101,6 +111,31 @@ def test_backlog_and_lag_follow_from_committed_offsets() -> None:
     ]
     assert [shard.retention_remaining_s for shard in status.shards] == [3_600 - 90, 3_600 - 60]
     assert (status.backlog_events, status.lag_s, status.backlog_bytes, status.workers) == (9, 90.0, None, ())
+
+
+def test_a_bucket_with_an_open_transaction_is_blocked() -> None:
+    """Its lag is the age of the transaction, and a finding and a metric name the cause; a reader before it is only late."""
+    world = World()
+    for bucket in (0, 1):
+        world.send(bucket, 3)
+    writer = world.bus.transactional_writer("foreign", None, 900, ["enriched"])
+    writer.send("enriched", [Outgoing(b"k", b"v", 0), Outgoing(b"k", b"v", 1)])
+    writer.flush()
+    world.commit(0, 3)
+    world.commit(1, 1)
+    world.now_ms += 40_000
+    world.report(report(world.now_ms, 0))
+    status = world.observe()
+    [finding] = [found for found in findings_of([status]) if found.kind in {"blocked", "lag", "skew"}]
+    writer.abort()
+
+    assert [bool(shard.blocked_by) for shard in status.shards] == [True, False]
+    assert [shard.lag_s for shard in status.shards] == [40.0, 40.0]
+    assert finding.message.startswith(
+        "It waits. enriched/0 cannot be read from offset 3 on: a transaction has been open there for 40 s."
+    )
+    assert PROCESSOR_METRICS["buckets_blocked"].of(status) == 1
+    assert not any(shard.blocked_by for shard in world.observe().shards)
 
 
 OTHER = msgspec.structs.replace(NODE, name="other")
@@ -243,7 +278,7 @@ def test_owners_and_throughput_follow_from_reports() -> None:
 
 
 def test_a_recreated_input_is_reported_until_the_processor_registers_the_new_topic() -> None:
-    """Also without a worker. A worker would only idle."""
+    """The report needs no worker, because a worker would only idle."""
     world = World()
     catalog = world.bus.catalog
     record_shards(world.bus, NODE.name, {0: ShardRecord({"enriched": catalog.describe("enriched").topic_id})})
@@ -278,7 +313,7 @@ WRITER = replace_node(local_outputs=NODE.outputs)
     ],
 )
 def test_a_deleted_output_is_one_finding(failure: dict[str, Any], kinds: list[str]) -> None:
-    """Of a processor that should run: its failures and its lag are consequences."""
+    """The processor should run, so its failures and its lag are consequences."""
     world = World()
     world.send(0, 10)
     world.now_ms += 600_000
@@ -341,7 +376,7 @@ def test_rates_cover_the_configured_window() -> None:
 
 
 def test_a_worker_is_busy_idle_or_blocked() -> None:
-    """As shares of the time between its reports; unknown with only one."""
+    """These are shares of the time between its reports, and are unknown after a single one."""
     world = World()
     world.report(report(NOW_MS - 10_000, idle_s=1.0, blocked_s=2.0))
     [started] = world.observe().workers
@@ -353,7 +388,7 @@ def test_a_worker_is_busy_idle_or_blocked() -> None:
 
 
 def test_programs_get_what_follows_from_the_figures_of_a_worker() -> None:
-    """Its busy share, and whether it is silent: neither they nor the page compute these again."""
+    """They get its busy share and whether it is silent, so neither they nor the page compute these again."""
     running, silent = (
         worker_status(idle_share=0.25, blocked_share=0.25),
         worker_status("two", report_age_s=2_000.0, outage_s=1_900.0),
@@ -369,7 +404,7 @@ def test_programs_get_what_follows_from_the_figures_of_a_worker() -> None:
 
 
 def test_a_silent_worker_owns_no_bucket_and_has_no_throughput() -> None:
-    """Even if it has not reported its end."""
+    """It may not have reported its end."""
     world = World()
     world.report(report(NOW_MS - 4_000, 0), report(NOW_MS, 1_000))
     world.now_ms += 21_000
@@ -463,7 +498,7 @@ def test_a_single_observation_after_an_outage_waits_for_a_report(reports_again: 
 
 
 def test_a_single_observation_does_not_wait_while_a_worker_reports() -> None:
-    """Of any processor: then Kafka has answered, and a silent worker is silent."""
+    """The report of any processor shows that Kafka has answered, so a silent worker is silent."""
     world = World()
     world.report(report(NOW_MS), report(NOW_MS + 600_000, node=OTHER))
     world.now_ms += 601_000
@@ -488,7 +523,7 @@ def test_a_worker_without_a_report_for_an_hour_is_omitted() -> None:
 
 
 def test_a_watermark_stall_is_measured_only_during_a_backlog() -> None:
-    """From one observation to the next."""
+    """It is measured from one observation to the next."""
     world = World()
     stalls_s = []
     with world.observer() as observer:
@@ -624,7 +659,7 @@ BACKLOG: dict[str, Any] = {"backlog_events": 1_200, "backlog_bytes": 5_000_000, 
             processor_status(shard_status(backup_age_s=400.0), workers=(worker_status(backup_interval_s=60.0),)),
             "backup",
             Severity.WARNING,
-            "6 min old",
+            "no new backup for 6 min",
         ),
         (
             processor_status(shard_status(), shard_status(1), shard_status(2, **BACKLOG)),
@@ -679,7 +714,7 @@ def test_each_problem_has_one_finding_with_its_figures(
 
 
 def test_a_recreated_input_is_one_incident() -> None:
-    """Also while its workers fail for that reason."""
+    """Its workers may also fail for that reason."""
     looping = (worker_status(restarts=3, crash_loop_since_ms=NOW_MS - 60_000, end_reason="another topic"),)
     status = processor_status(shard_status(backlog_events=None), workers=looping, recreated_inputs=("enriched",))
 
@@ -687,14 +722,14 @@ def test_a_recreated_input_is_one_incident() -> None:
 
 
 def test_a_bucket_that_waits_for_an_owner_is_one_incident() -> None:
-    """As just after an outage: more workers would not help."""
+    """More workers would not help, for example just after an outage."""
     status = processor_status(shard_status(), shard_status(1, **{**BACKLOG, "owner": ""}), shard_status(2, **BACKLOG))
 
     assert [finding.kind for finding in findings_of([status])] == ["without owner"]
 
 
 def test_processors_without_problems_have_no_findings() -> None:
-    """Neither has a stopped or new worker, an old checkpoint of a worker without a backlog, or an event in the first half of a short retention."""
+    """A new worker, an old checkpoint without a backlog, and an event in the first half of a short retention are no problems."""
     well = processor_status(
         shard_status(backlog_events=10, lag_s=2.0, retention_remaining_s=58.0),
         shard_status(1, idle=True, low_watermark_ms=0, held_by="x"),
@@ -763,7 +798,7 @@ def test_crashes_of_another_version_do_not_count(tmp_path: Path) -> None:
 
 
 def test_prometheus_gets_every_known_metric() -> None:
-    """By processor, bucket and worker. An unknown metric is absent, not zero."""
+    """Metrics have labels for the processor, bucket and worker. An unknown metric is absent, not zero."""
     world = World()
     world.send(1, 5)
     world.report(report(NOW_MS - 10_000, 0), report(NOW_MS, 500))
@@ -784,7 +819,7 @@ def test_prometheus_gets_every_known_metric() -> None:
 
 
 def test_metrics_have_values_for_a_processor_without_problems() -> None:
-    """Only metrics that do not apply have none."""
+    """Only metrics that do not apply lack a value."""
     values = {
         name: metric.of(processor_status(shard_status(), shard_status(1))) for name, metric in PROCESSOR_METRICS.items()
     }
@@ -814,23 +849,39 @@ def test_metrics_have_values_for_a_processor_without_problems() -> None:
     ],
 )
 def test_a_graph_shows_categories_and_backlogs(graph_format: GraphFormat, lines: list[str]) -> None:
-    """In each format."""
+    """Each format shows them."""
     drawing = draw_graph([processor_status(shard_status(**BACKLOG))], graph_format).splitlines()
 
     assert [line for line in lines if line not in drawing] == []
 
 
 def test_the_documentation_lists_each_metric() -> None:
-    """With the same description. The Grafana dashboard uses no other metrics."""
-    operations = (DOCS / "operations.md").read_text(encoding="utf-8")
+    """It has the same description. The Grafana dashboard uses no other metrics."""
+    monitoring = (DOCS / "monitoring.md").read_text(encoding="utf-8")
     used = set(re.findall(r"penstock_(\w+)", (DOCS / "grafana" / "penstock.json").read_text(encoding="utf-8")))
-    metrics: dict[str, MetricDefinition[Any]] = {**PROCESSOR_METRICS, **BUCKET_METRICS, **WORKER_METRICS}
+    metrics: dict[str, MetricDefinition[Any]] = {
+        **PROCESSOR_METRICS,
+        **BUCKET_METRICS,
+        **WORKER_METRICS,
+        **SERVER_METRICS,
+    }
 
-    assert [name for name, metric in metrics.items() if f"| `{name}` | {metric.description} |" not in operations] == []
+    assert [name for name, metric in metrics.items() if f"| `{name}` | {metric.description} |" not in monitoring] == []
     counters = {*RESTORE_COUNTERS, *LOOP_COUNTERS, *CACHE_COUNTERS}
-    assert [name for name in counters if f"`_{name}_total`" not in operations] == []
+    assert [name for name in counters if f"`_{name}_total`" not in monitoring] == []
     assert used <= {
         *metrics,
         *(f"worker_{name}_seconds_bucket" for name in HISTOGRAMS),
         *(f"worker_{name}_total" for name in counters),
     }
+
+
+@pytest.mark.parametrize(("dropped", "is_found"), [(0, False), (15, False), (25, True)])
+def test_events_that_are_dropped_as_too_late_are_a_finding(dropped: int, *, is_found: bool) -> None:
+    """Their share must exceed a limit: the default watermark expects one late event in a hundred."""
+    status = processor_status(shard_status(), workers=(worker_status(events_in=1_000, dropped_events=dropped),))
+    found = [finding for finding in findings_of([status]) if finding.kind == "late events"]
+
+    assert [finding.message.partition(" were ")[0] for finding in found] == [
+        "25 events of 1,000 read since its workers started"
+    ] * is_found

@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 from penstock.processors.monoids import (
     Count,
     Distinct,
+    Earliest,
     Estimate,
-    First,
+    FirstArrived,
     KLargest,
-    Last,
+    LastArrived,
+    Latest,
     MapOf,
     Max,
     Mean,
@@ -30,8 +32,8 @@ from penstock.processors.monoids import (
     TopKeys,
     TupleOf,
     Variance,
+    alike,
 )
-from penstock.processors.monoids.equality import alike
 
 
 def of_all(monoid: Monoid[Any], *observations: object) -> Any:
@@ -61,8 +63,13 @@ def result(monoid: Monoid[Any], *observations: object) -> Any:
         (Max(), [nan, 3, nan, 5, -inf], 5),
         (Max(), [("b", 1), ("b", 2), ("a", 9)], ("b", 2)),
         (Min(), [("b", 1), ("b", 2), ("a", 9)], ("a", 9)),
-        (First(), ["b", "a", "c"], "b"),
-        (Last(), ["b", "a", "c"], "c"),
+        (FirstArrived(), ["b", "a", "c"], "b"),
+        (LastArrived(), ["b", "a", "c"], "c"),
+        (Earliest(), [(5, "b"), (3, "a"), (4, "c"), (3, "b")], "a"),
+        (Latest(), [(3, "b"), (5, "a"), (4, "c"), (5, "b")], "b"),
+        (Latest(), [], None),
+        (Latest(), [(3, 1.5), (2, nan), (3, 2.5)], 2.5),
+        (Earliest(), [(3, nan), (3, 1.5), (3, 2.5)], 1.5),
         (KLargest(3), [5, 1, nan, 5, 9, nan, 2], [9, 5, 5]),
         (KLargest(3), [5], [5]),
         (MapOf(Mean()), [{"a": 1, "b": 2}, {"a": 3}], {"a": 2.0, "b": 2.0}),
@@ -276,7 +283,13 @@ def test_monoids_can_be_pickled() -> None:
 
 @pytest.mark.parametrize(
     ("monoid", "commutes"),
-    [(Sum(), True), (First(), False), (MapOf(Sum()), True), (MapOf(Last()), False), (TupleOf(Sum(), Last()), False)],
+    [
+        (Sum(), True),
+        (FirstArrived(), False),
+        (MapOf(Sum()), True),
+        (MapOf(LastArrived()), False),
+        (TupleOf(Sum(), LastArrived()), False),
+    ],
     ids=repr,
 )
 def test_containers_commute_if_their_content_does(monoid: Monoid[Any], commutes: bool) -> None:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 import penstock as ps
 from penstock import notebook
 from penstock.errors import DeclarationError
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.codecs.by_category import Codecs, encoded_messages
+from penstock.transport import CategorySpec, Outgoing
+from penstock.transport.codecs import Codecs, encoded_messages
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Outgoing
 
 
 class Sale(ps.Record, frozen=True):
@@ -49,7 +48,7 @@ class Totals(ps.Stateful[Sale, int, Total]):
         return cents, [Total(event.shop, event.at, cents)]
 
 
-NOW_MS = int(datetime.now(timezone.utc).timestamp() * 1000)
+NOW_MS = int(datetime.now(UTC).timestamp() * 1000)
 GIVEN = [Sale(f"s{number % 3}", NOW_MS - 100 + number, number) for number in range(30)]
 
 
@@ -67,7 +66,7 @@ def bus() -> MemoryBus:
 
 
 def test_a_slice_is_a_sequence_of_records_and_a_table(bus: MemoryBus) -> None:
-    """With the origin of each record; messages that do not decode are counted."""
+    """Each record has its origin. Messages that do not decode are counted."""
     found = notebook.read(sales, bus=bus)
     table = found.to_arrow()
 
@@ -80,12 +79,12 @@ def test_a_slice_is_a_sequence_of_records_and_a_table(bus: MemoryBus) -> None:
 
 
 def test_a_slice_of_a_key_has_only_its_events(bus: MemoryBus) -> None:
-    """In their order."""
+    """They are in order."""
     assert list(notebook.read(sales, key="s1", bus=bus)) == [sale for sale in GIVEN if sale.shop == "s1"]
 
 
 def test_a_limit_keeps_the_last_records(bus: MemoryBus) -> None:
-    """Of all buckets together."""
+    """They are the last ones of all buckets together."""
     found = notebook.read(sales, limit=5, bus=bus)
 
     assert len(found) == 5
@@ -94,8 +93,8 @@ def test_a_limit_keeps_the_last_records(bus: MemoryBus) -> None:
 
 @pytest.mark.parametrize(("since", "until"), [(timedelta(hours=1), None), (timedelta(hours=-2), timedelta(hours=-1))])
 def test_a_range_without_events_is_empty(bus: MemoryBus, since: timedelta, until: timedelta | None) -> None:
-    """It is no error, and the table still has its columns."""
-    now = datetime.now(timezone.utc)
+    """It is not an error, and the table still has its columns."""
+    now = datetime.now(UTC)
     found = notebook.read(sales, since=now + since, until=None if until is None else now + until, bus=bus)
 
     assert len(found) == 0
@@ -140,9 +139,9 @@ def test_tables_are_shown_short(bus: MemoryBus) -> None:
 
 @pytest.mark.parametrize("reads", [notebook.read, notebook.replay])
 def test_an_unclear_range_is_refused(bus: MemoryBus, reads: object) -> None:
-    """Two beginnings, and a time without an offset."""
+    """It has two beginnings, or a time without an offset from UTC."""
     subject = sales if reads is notebook.read else Totals
-    now = datetime.now(timezone.utc)
+    now = datetime.now(UTC)
 
     with pytest.raises(DeclarationError, match="`last` and `since`"):
         reads(subject, last=timedelta(hours=1), since=now, bus=bus)  # type: ignore[operator]  # two signatures

@@ -12,15 +12,16 @@ from support.resets import EXACT, generate_readings, readings, totals
 from support.snapshots import checked
 
 import penstock as ps
-from penstock.ops.worker.offset_limits import OffsetLimits, RunLimits
-from penstock.state.files.local_files import LocalFileStore
+from penstock.ops.kernel import RunLimits
+from penstock.ops.kernel.loop.offset_limits import OffsetLimits
+from penstock.state.files import LocalFileStore
+from penstock.transport import Bucket, End, MessageCopy, Polled, RawBatch
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket, End, MessageCopy, Polled, RawBatch
 
 
 @given(st.lists(st.integers(0, 30), unique=True, min_size=1, max_size=8).map(sorted), st.integers(0, 31))
 def test_only_offsets_below_the_limit_remain_and_the_bucket_ends_there(offsets: list[int], limit: int) -> None:
-    """Also if the offsets have gaps, as after transactions."""
+    """Offsets may have gaps, as after transactions."""
     bucket = Bucket("orders", 0)
     batch = RawBatch(bucket, [MessageCopy(b"", offset=offset) for offset in offsets])
     applied = OffsetLimits({bucket: limit}).applied(Polled([batch], []))

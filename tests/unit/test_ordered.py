@@ -13,12 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.ops.testing import Crash, Driver
-from penstock.processors.errors import DeclarationError, ProcessorFailed
+from penstock.ops.kernel import Crash, Driver
+from penstock.processors import DeclarationError, ProcessorFailed
 from penstock.processors.operators import open_operator
-from penstock.processors.shard.checkpoints import Step
-from penstock.processors.shard.overlay import Overlay
-from penstock.state.protocols import MemoryShardState
+from penstock.processors.shard import Overlay, Step
+from penstock.state import MemoryShardState
 
 BOUND = 20
 

@@ -10,15 +10,15 @@ from contextlib import contextmanager
 import pytest
 from support.statuses import processor_status, shard_status
 
-from penstock.ops.monitoring.prometheus import metric_families
-from penstock.ops.monitoring.status import ClusterStatus, ProcessorStatus
-from penstock.transport.errors import BusUnreachable
+from penstock.ops.status import ClusterStatus, ProcessorStatus
+from penstock.ops.status.prometheus import metric_families
+from penstock.transport import BusUnreachable
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="needs penstock[otel]")
 
 from support.otlp_receiver import OtlpReceiver, Sample, otlp_receiver
 
-from penstock.ops.monitoring.otlp_metrics import MetricsMisconfigured, exported_metrics
+from penstock.ops.status.otlp_metrics import MetricsMisconfigured, exported_metrics
 
 
 def cluster(*processors: ProcessorStatus) -> ClusterStatus:
@@ -26,11 +26,11 @@ def cluster(*processors: ProcessorStatus) -> ClusterStatus:
     return ClusterStatus(1_700_000_000_000, processors, ())
 
 
-def scraped(processors: tuple[ProcessorStatus, ...]) -> dict[Sample, float]:
+def scraped(status: ClusterStatus) -> dict[Sample, float]:
     """Return what Prometheus gets."""
     return {
         (sample.name, tuple(value for _, value in sorted(sample.labels.items()))): sample.value
-        for family in metric_families(processors)
+        for family in metric_families(status)
         for sample in family.samples
     }
 
@@ -57,11 +57,11 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def test_a_receiver_gets_the_metrics_of_prometheus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of processors, buckets and workers, with the same names, labels and values."""
+    """It gets those of processors, buckets and workers, with the same names, labels and values."""
     status = processor_status(shard_status(), shard_status(1))
     with exporting(lambda: cluster(status), monkeypatch) as receiver:
         wait_until(lambda: receiver.exports > 0)
-    expected = scraped((status,))
+    expected = scraped(cluster(status))
 
     assert receiver.gauges == {"penstock": expected}
     assert {len(labels) for _, labels in expected} == {1, 2}
@@ -69,7 +69,7 @@ def test_a_receiver_gets_the_metrics_of_prometheus(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_service_has_its_configured_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the interval is the configured one."""
+    """The interval is the configured one, too."""
     monkeypatch.setenv("OTEL_SERVICE_NAME", "streams")
     with exporting(lambda: cluster(processor_status(shard_status())), monkeypatch, interval_ms=10) as receiver:
         wait_until(lambda: receiver.exports > 2)
@@ -78,7 +78,7 @@ def test_the_service_has_its_configured_name(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_failures_are_logged_once_and_end(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Of Kafka and of the receiver: the export goes on."""
+    """Both Kafka and the receiver may fail. The export continues."""
     failing = {"kafka": True}
 
     def observe() -> ClusterStatus:
@@ -100,7 +100,7 @@ def test_failures_are_logged_once_and_end(monkeypatch: pytest.MonkeyPatch, caplo
 
 
 def test_a_receiver_that_refuses_is_named(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """With the reason of the SDK, whose own lines are not logged."""
+    """The line has the reason of the SDK, whose own lines are not logged."""
     with otlp_receiver() as receiver, caplog.at_level(logging.WARNING):
         receiver.refuses = True
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.endpoint)
@@ -114,7 +114,7 @@ def test_a_receiver_that_refuses_is_named(monkeypatch: pytest.MonkeyPatch, caplo
 
 @pytest.mark.parametrize("interval", ["soon", "0", "-5"])
 def test_an_invalid_interval_is_refused(monkeypatch: pytest.MonkeyPatch, interval: str) -> None:
-    """Before anything is exported."""
+    """It is refused before anything is exported."""
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", interval)
 
     with pytest.raises(MetricsMisconfigured, match="OTEL_METRIC_EXPORT_INTERVAL"), exported_metrics(cluster):

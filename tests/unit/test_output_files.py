@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from penstock.ops.cli.command_line import app
-from penstock.ops.output_files import OutputFileRefused
-from penstock.ops.replay.errors import ReplayRefused
-from penstock.ops.replay.saved_test import expect_no_file
-from penstock.ops.replay.sinks import LinesFile
+from penstock.ops.look_back.replay.errors import ReplayRefused
+from penstock.ops.look_back.replay.saved_test import expect_no_file
+from penstock.ops.look_back.replay.sinks import LinesFile
+from penstock.ops.shell.command_line.main import app
+from penstock.ops.shell.terminal.output_files import OutputFileRefused
 
 SOURCE = "import penstock as ps\n"
 

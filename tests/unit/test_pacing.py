@@ -6,17 +6,16 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 import penstock as ps
-from penstock.ops.clock import SteeredClock
-from penstock.ops.testing import InlineExecutor
-from penstock.ops.worker.batch_processor import FIRST_BATCH, TARGET_BATCH_S, BatchSizer
-from penstock.ops.worker.worker import Worker, WorkerConfig
-from penstock.processors.declare.dead_letters import dead_letters_of
-from penstock.state.protocols import MemoryStateFolder
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.internal_topics import create_missing_categories
+from penstock.ops.kernel import Worker
+from penstock.ops.kernel.loop import WorkerConfig
+from penstock.ops.kernel.loop.batch_sizer import FIRST_BATCH, TARGET_BATCH_S, BatchSizer
+from penstock.ops.kernel.testing import InlineExecutor
+from penstock.ops.shell import SteeredClock
+from penstock.processors.declare import dead_letters_of
+from penstock.state import MemoryStateFolder
+from penstock.transport import CategorySpec, Outgoing, create_missing_categories
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Outgoing
-from penstock.transport.tables.upstream_watermarks import WATERMARKS
+from penstock.transport.tables import WATERMARKS
 
 
 class Reading(ps.Record, frozen=True):

@@ -1,4 +1,4 @@
-"""Parquet files as a sink: whenever workers die, the files contain each row once; a paused worker removes none."""
+"""Parquet files as a sink: whenever workers die or wake up, the files contain each row once."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from support.subjects import EXACT, LEAST, MEMORY, Subject
 
 import penstock as ps
 from penstock.backfill.outputs.parquet_sink import ParquetWriter
-from penstock.backfill.warehouse.columns import Columns
-from penstock.processors.retry import Retry
-from penstock.state.errors import FileStoreUnreachable
-from penstock.state.files.local_files import LocalFileStore
-from penstock.transport.errors import CommitUnconfirmed
+from penstock.backfill.warehouse import RecordColumns
+from penstock.processors import CallRetry
+from penstock.state import FileStoreUnreachable
+from penstock.state.files import LocalFileStore
+from penstock.transport import CommitUnconfirmed
 
 
 class Row(ps.Record, frozen=True):
@@ -62,7 +62,7 @@ class FileTrial(Trial):
         super().__init__(Subject(kind, EXACT if kind == "stateful" else LEAST, LEAST, sink=MEMORY), list(deaths))
         self._root = root
         files = FaultyFiles(root, self.driver._moments)
-        columns = Columns(KINDS[kind].written)
+        columns = RecordColumns(KINDS[kind].written)
         self.driver.open_sink = lambda _: ParquetWriter(files, columns, "files")
 
     def _read(self, name: str) -> list[dict[str, Any]]:
@@ -118,27 +118,63 @@ def test_rows_of_an_unconfirmed_checkpoint_are_in_the_next_file(tmp_path: Path) 
     expect_each_row_once(trial)
 
 
-def test_a_paused_worker_repeats_rows_and_removes_none(tmp_path: Path) -> None:
-    """It wakes up within its write, after its successor has written more events from the same offset."""
+def batch(first: int, *numbers: int, resets: int = 0) -> ps.sinks.SinkBatch:
+    """Return the rows of a checkpoint of bucket 0."""
+    return ps.sinks.SinkBatch("it", 0, {"clicks": first}, [Row(number) for number in numbers], "", LEAST, resets)
 
-    def batch(*numbers: int) -> ps.sinks.SinkBatch:
-        return ps.sinks.SinkBatch("it", 0, {"clicks": 5}, [Row(number) for number in numbers], "", LEAST)
 
-    sink = ps.sinks.ParquetFiles(str(tmp_path), Row)
-    dead, paused, successor = sink.open(), sink.open(), sink.open()
-    for writer in (dead, paused, successor):
-        writer.claim("it", 0)
-        if writer is dead:
-            writer.write(batch(5))
-    successor.write(batch(5, 6, 7))
-    paused.write(batch(5, 6))
+def numbers_in(root: Path) -> list[int]:
+    """Return the numbers of all rows."""
+    return sorted(row["number"] for row in rows_in(root))
 
-    assert sorted(row["number"] for row in rows_in(tmp_path)) == [5, 5, 6, 6, 7]
+
+def claimed(sink: ps.sinks.ParquetSink) -> ps.sinks.SinkWriter:
+    """Return a writer that has claimed bucket 0."""
+    writer = sink.open()
+    writer.claim("it", 0)
+    return writer
+
+
+def test_a_first_checkpoint_removes_what_begins_there_or_later(tmp_path: Path) -> None:
+    """It may have no rows. Earlier files and those of other buckets, of other writers and from before a reset stay."""
+    sink = ps.sinks.ParquetSink(str(tmp_path), Row)
+    dead = claimed(sink)
+    dead.write(batch(0, 1))
+    dead.write(batch(5, 6, 7))
+    dead.write(batch(5, 50, resets=1))
+    (tmp_path / "clicks" / "00000" / "mine.parquet").write_bytes(min(tmp_path.rglob("*.parquet")).read_bytes())
+    successor = claimed(sink)
+    successor.write(batch(3))
+    successor.write(batch(4, 6, 7))
+
+    assert numbers_in(tmp_path) == [1, 1, 6, 7, 50]
+
+
+def test_a_worker_that_another_one_has_replaced_writes_nothing(tmp_path: Path) -> None:
+    """It paused before its write, or during it."""
+    sink = ps.sinks.ParquetSink(str(tmp_path), Row)
+    paused = claimed(sink)
+    successor = claimed(sink)
+    successor.write(batch(5, 5, 6, 7))
+    with pytest.raises(ps.sinks.SinkFenced, match=r"it, bucket 0: another worker has claimed"):
+        paused.write(batch(5, 5, 6))
+
+    assert numbers_in(tmp_path) == [5, 6, 7]
+    faults, columns = Faults(), RecordColumns(Row)
+    within = ParquetWriter(FaultyFiles(tmp_path, faults), columns, "files")
+    within.claim("it", 0)
+    taken: list[ps.sinks.SinkWriter] = []
+    faults.fails = lambda name, _: taken.append(claimed(sink)) if name == "files: write" else None
+    with pytest.raises(ps.sinks.SinkFenced):
+        within.write(batch(8, 8))
+    assert numbers_in(tmp_path) == [5, 6, 7]
+    taken[0].write(batch(8, 8, 9))
+    assert numbers_in(tmp_path) == [5, 6, 7, 8, 9]
 
 
 def test_rows_have_the_columns_of_their_record(tmp_path: Path) -> None:
     """Lists and records are columns of their own types; the folder reads as one table."""
-    writer = ps.sinks.ParquetFiles(str(tmp_path), Row).open()
+    writer = ps.sinks.ParquetSink(str(tmp_path), Row).open()
     writer.claim("it", 3)
     writer.write(ps.sinks.SinkBatch("it", 3, {"clicks": 0}, [Row(1, ["a"], 7), Row(2)], "", LEAST))
 
@@ -150,29 +186,32 @@ def test_an_unreachable_store_is_an_outage(tmp_path: Path) -> None:
     """The worker returns to its last checkpoint and waits."""
     faults = Faults()
     faults.fails = lambda *_: FileStoreUnreachable("The store does not answer.")
-    writer = ParquetWriter(FaultyFiles(tmp_path, faults), Columns(Row), "files", Retry(0.05))
+    writer = ParquetWriter(FaultyFiles(tmp_path, faults), RecordColumns(Row), "files", CallRetry(0.05))
     with pytest.raises(ps.sinks.SinkUnreachable, match=r"does not answer.*nothing is lost"):
         writer.claim("it", 0)
 
 
 def test_a_folder_that_refuses_rows_ends_the_worker_at_once(tmp_path: Path) -> None:
-    """A person must correct the path or its rights, so nothing is repeated."""
+    """A user must correct the path or its rights, so nothing is repeated."""
     (tmp_path / "file").touch()
 
     def wait(_: float) -> None:
         raise AssertionError("it waits")
 
-    writer = ParquetWriter(LocalFileStore(tmp_path / "file" / "rows"), Columns(Row), "files", Retry(240, pause=wait))
-    writer.claim("it", 0)
-    with pytest.raises(ps.sinks.SinkRefused, match=r"cannot be written.*File exists.*permissions.*nothing is lost"):
-        writer.write(ps.sinks.SinkBatch("it", 0, {"clicks": 5}, [Row(1)], "", LEAST))
+    writer = ParquetWriter(
+        LocalFileStore(tmp_path / "file" / "rows"), RecordColumns(Row), "files", CallRetry(240, pause=wait)
+    )
+    with pytest.raises(
+        ps.sinks.SinkRefused, match=r"cannot be written.*A file is where a folder should be.*nothing is lost"
+    ):
+        writer.claim("it", 0)
 
 
 @pytest.mark.parametrize("kind", ["timers", "closing", "ordered", "merging"])
 def test_outputs_without_an_event_of_their_own_are_refused(kind: str, tmp_path: Path) -> None:
     """The first offset would not identify a batch."""
     processor = Subject(kind, EXACT, LEAST).make("x")
-    processor.writes = ps.sinks.ParquetFiles(str(tmp_path), KINDS[kind].written)
+    processor.writes = ps.sinks.ParquetSink(str(tmp_path), KINDS[kind].written)
     with pytest.raises(ps.errors.DeclarationError, match=r"name of their first event.*stateless processor copy"):
         processor.check()
 
@@ -181,12 +220,12 @@ def test_outputs_without_an_event_of_their_own_are_refused(kind: str, tmp_path: 
 def test_an_unsupported_location_is_refused(location: str) -> None:
     """Nothing is read."""
     with pytest.raises(ps.sinks.SinkRefused, match=r"cannot be written.*Nothing was read or written"):
-        ps.sinks.ParquetFiles(location, Row).open()
+        ps.sinks.ParquetSink(location, Row).open()
 
 
 def test_a_folder_that_refuses_access_stops_the_worker(tmp_path: Path) -> None:
     """Waiting would not help; the error names the folder."""
     (tmp_path / "file").touch()
-    writer = ps.sinks.ParquetFiles(str(tmp_path / "file" / "rows"), Row).open()
+    writer = ps.sinks.ParquetSink(str(tmp_path / "file" / "rows"), Row).open()
     with pytest.raises(ps.sinks.SinkRefused, match=r"cannot be written.*rows.*start again"):
-        writer.write(ps.sinks.SinkBatch("counter", 0, {"events": 0}, [Row(1)], "", LEAST))
+        writer.claim("counter", 0)

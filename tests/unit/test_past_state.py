@@ -16,23 +16,18 @@ from hypothesis import strategies as st
 from support.replays import at
 
 import penstock as ps
-from penstock.ops.clock import SteeredClock
-from penstock.ops.replay.bus_source import BusEventSource
-from penstock.ops.replay.initial_state import AtStart
-from penstock.ops.replay.past_state import PastState, StateQuery, differences
-from penstock.processors.shard.position import StatePosition
-from penstock.processors.time.windows import Window
-from penstock.state.backups.decoded_state import StateEntry
-from penstock.state.backups.shard import ShardBackups
-from penstock.state.backups.shard_backup import snapshot_folder
-from penstock.state.backups.writer import claim
-from penstock.state.errors import StateError
-from penstock.state.files.local_files import LocalFileStore
-from penstock.state.local.folder import RocksStateFolder
-from penstock.state.protocols import ShardIdentity
-from penstock.transport.category_spec import CategorySpec
+from penstock.ops.look_back import BusEventSource
+from penstock.ops.look_back.replay.initial_state import AtStart
+from penstock.ops.look_back.replay.past_state import PastState, StateQuery, differences
+from penstock.ops.shell import SteeredClock
+from penstock.processors.shard import StatePosition
+from penstock.processors.time import Window
+from penstock.state import ShardIdentity, StateError
+from penstock.state.backups import ShardBackups, StateEntry, claim, snapshot_folder
+from penstock.state.files import LocalFileStore
+from penstock.state.local import RocksStateFolder
+from penstock.transport import CategorySpec, Outgoing
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Outgoing
 
 START_MS = 4_102_444_800_000
 MINUTE_MS = 60_000
@@ -117,7 +112,7 @@ EVENTS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 9)), max_size
 @settings(max_examples=4, deadline=None)
 @given(events=EVENTS, seconds=st.integers(0, 80))
 def test_a_past_state_contains_the_events_until_then(events: list[tuple[str, int]], seconds: int) -> None:
-    """Recomputed from the input, per key and per window; also with one key alone, and for a moment after all events."""
+    """It is recomputed from the input, per key and per window. One key alone and a moment after all events work, too."""
     bus, moment = sent(events), at(START_MS + 1_000 * seconds)
     totals: Counter[str] = Counter()
     minutes: dict[tuple[str, int], int] = defaultdict(int)
@@ -133,7 +128,7 @@ def test_a_past_state_contains_the_events_until_then(events: list[tuple[str, int
 
 
 def test_differences_name_each_changed_value() -> None:
-    """Those that appeared, disappeared or changed, in the order of keys and windows."""
+    """Values appeared, disappeared or changed. Differences are in the order of keys and windows."""
     first, second = Window(0, 60), Window(60, 120)
 
     def state(**entries: int) -> list[PastState]:
@@ -171,6 +166,6 @@ def test_the_newest_backup_before_the_moment_is_used(tmp_path: Path) -> None:
 
 
 def test_a_processor_without_state_is_refused() -> None:
-    """With the reason."""
+    """The error contains the reason."""
     with pytest.raises(StateError, match="Doubled has no state"):
         query(Doubled, sent([])).at(at(START_MS), sys.maxsize)

@@ -20,9 +20,9 @@ import psutil
 import pytest
 
 import penstock as ps
-from penstock.processors.apps.apps import load_app
-from penstock.processors.errors import DeclarationError, Deferred, Halted
-from penstock.processors.lifecycle import end, start
+from penstock.processors import DeclarationError, Deferred, Halted, start
+from penstock.processors.apps import load_app
+from penstock.processors.lifecycle import end
 from penstock.processors.pipes.line_batch import ATTEMPTS, MOST_FAILED, LineBatch
 from penstock.processors.pipes.program import ProgramFailed
 from penstock.testing import Driver
@@ -128,7 +128,7 @@ def test_jq_runs_in_simple_mode(make: MakePipe) -> None:
 
 def test_the_documented_program_is_a_client(make: MakePipe) -> None:
     """It reads and answers line by line."""
-    documented = re.search(r"^    command = (\(.*\))$", (DOCS / "processors.md").read_text(), re.MULTILINE)
+    documented = re.search(r"^    command = (\(.*\))$", (DOCS / "services.md").read_text(), re.MULTILINE)
     assert documented is not None
     pipe = make(*ast.literal_eval(documented[1]), time_limit=timedelta(seconds=20))
 
@@ -171,7 +171,7 @@ def test_a_message_that_is_no_line_is_rejected_alone(make: MakePipe, line: bytes
 
 
 def test_a_stop_keeps_the_outputs_before_the_event(make: MakePipe) -> None:
-    """Lines before a message that is no line are processed, later ones are not."""
+    """Lines before a message that is not a line are processed, and later ones are not."""
     *before, stopped = outcomes(make("cat"), [b"a", b"b", b"c\nd", b"e"])
 
     assert [line for lines in before if isinstance(lines, list) for line in lines] == [b"a", b"b"]
@@ -237,7 +237,7 @@ def test_an_output_without_a_line_end_is_no_output(make: MakePipe) -> None:
     ids=["continues", "guesses"],
 )
 def test_an_acknowledgement_is_the_end_of_the_answer(make: MakePipe, program: str, reason: str) -> None:
-    """Neither lines after it nor a guess of it count."""
+    """Neither later lines nor a guessed acknowledgement count."""
     [error] = outcomes(make(sys.executable, "-c", f"import sys, time\n{program}"), [b"x" * 2**23])
 
     assert re.search(reason, str(error))
@@ -245,7 +245,7 @@ def test_an_acknowledgement_is_the_end_of_the_answer(make: MakePipe, program: st
 
 @pytest.mark.parametrize("size", [1, 4_096, 10**9])
 def test_another_checkpoint_line_is_refused_at_once(make: MakePipe, size: int) -> None:
-    """However its bytes arrive. The program would not write the expected one before the time limit."""
+    """Its bytes may arrive in any pieces. The program would not write the expected one before the time limit."""
     body = f"answer = line.replace(b'checkpoint', b'checkpoints')\nfor at in range(0, len(answer), {size}):\n    sys.stdout.buffer.write(answer[at : at + {size}])\n    sys.stdout.flush()"
     indented = "".join(f"    {each}\n" for each in body.splitlines())
     pipe = make(sys.executable, "-c", "import sys\nfor line in sys.stdin.buffer:\n" + indented)
@@ -325,7 +325,7 @@ def test_a_program_that_ends_between_batches_is_started_again(
 
 
 def test_garbage_for_a_category_of_records_is_found_by_its_line(make: MakePipe) -> None:
-    """An output that is no record of the category counts as a failure at the line that caused it."""
+    """An output that is not a record of the category counts as a failure at the line that caused it."""
 
     class Found(ps.Record, frozen=True):
         key: str
@@ -394,7 +394,7 @@ def test_a_program_that_never_acknowledges_halts_after_one_line(make: MakePipe, 
 
 
 def test_a_program_gets_all_lines_after_its_first_acknowledgement(make: MakePipe, tmp_path: Path) -> None:
-    """Also within the first batch."""
+    """Later lines of the first batch are among them."""
     copy = tmp_path / "copy"
     copying = (  # each line before it is answered; `tee` would answer first
         f"import sys\nwith open({str(copy)!r}, 'ab', buffering=0) as copy:\n    for line in sys.stdin.buffer:\n        copy.write(line)\n"
@@ -431,7 +431,7 @@ def test_a_broken_program_halts_instead_of_rejecting_everything(make: MakePipe) 
 
 
 def test_error_output_is_logged_and_part_of_errors(make: MakePipe, caplog: pytest.LogCaptureFixture) -> None:
-    """Also when the program writes much of it, which does not block it."""
+    """The program may write much of it, which does not block the program."""
     caplog.set_level(logging.WARNING)
     pipe = make(*python("sys.stderr.write('noise\\n' * 50_000 + 'the disk is full\\n')\nsys.exit(2)"))
     [error] = outcomes(pipe, [b"x"])
@@ -554,9 +554,9 @@ WORKER = """
 import sys, time
 from pathlib import Path
 from penstock.processors.pipes import process_group
-from penstock.processors.pipes.program import Command, Program
+from penstock.processors.pipes.program import PipeProgram, ProgramCommand
 process_group.END_WITHIN_S = process_group.TERMINATE_WITHIN_S = 0.2
-program = Program(Command(("sh", "-c", sys.argv[1]), Path(), True, (0,), 60.0, 10**6))
+program = PipeProgram(ProgramCommand(("sh", "-c", sys.argv[1]), Path(), True, (0,), 60.0, 10**6))
 print(program.outputs([b"a"]), flush=True)
 time.sleep(600)
 """
@@ -581,7 +581,7 @@ def is_running(pid: str) -> bool:
 def test_no_process_of_a_program_survives_a_killed_worker(
     tmp_path: Path, wait_until: Callable[..., None], *, with_guard: bool
 ) -> None:
-    """Even if it ignores the end of its input and SIGTERM, and if the guard is killed at the same time."""
+    """The program ignores the end of its input and SIGTERM, and the guard may be killed at the same time."""
     worker = subprocess.Popen([sys.executable, "-c", WORKER, STUBBORN], cwd=tmp_path, stdout=subprocess.PIPE)
     with worker:
         assert worker.stdout is not None
@@ -596,7 +596,7 @@ def test_no_process_of_a_program_survives_a_killed_worker(
 
 
 def test_a_killed_guard_is_replaced(make: MakePipe, wait_until: Callable[..., None]) -> None:
-    """With the next lines. The program goes on."""
+    """The next lines start another guard, and the program continues."""
     pipe = make("cat")
     written(pipe, [b"a"])
     [program] = [each for each in psutil.Process().children() if each.name() == "cat"]
@@ -627,7 +627,7 @@ def test_a_guard_without_its_deputy_still_guards(tmp_path: Path, wait_until: Cal
 
 
 def test_close_leaves_no_process(make: MakePipe) -> None:
-    """Neither the program nor its guard."""
+    """Both the program and its guard have ended."""
     before = psutil.Process().children(recursive=True)
     pipe = make("cat")
     written(pipe, [b"a"])
@@ -638,7 +638,7 @@ def test_close_leaves_no_process(make: MakePipe) -> None:
 
 
 def test_the_test_driver_runs_pipes() -> None:
-    """As any other processor, with the codecs of its categories."""
+    """It runs them like any other processor, with the codecs of their categories."""
 
     class Subject(ps.Pipe):
         reads, writes = log, found

@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.ops.testing import Driver
-from penstock.processors.declare.partitioner import bucket_of, buckets_of
-from penstock.processors.shard.batches import EventRejected
-from penstock.processors.shard.key_check import KNOWN_KEYS, KeyCheck
-from penstock.transport.messages import BY_KEY, Bucket, Outgoing
+from penstock.ops.kernel import Driver
+from penstock.processors.declare import bucket_of, buckets_of
+from penstock.processors.shard import EventRejected, KeyCheck
+from penstock.processors.shard.key_check import KNOWN_KEYS
+from penstock.transport import Bucket, Outgoing
+from penstock.transport.messages import BY_KEY
 
 
 class Visit(ps.Record, frozen=True):

@@ -9,15 +9,12 @@ import msgspec
 import pytest
 
 import penstock as ps
-from penstock.backfill.archive.archived_rows import archive_schema_of
-from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.sources.files import Files, PlannedFiles
-from penstock.backfill.warehouse.layout import DAY_MS, Days
-from penstock.backfill.warehouse.listing import Listing
-from penstock.backfill.warehouse.warehouse import open_warehouse
-from penstock.transport.category_spec import CategorySpec
+from penstock.backfill.archive import Archiver, archive_schema_of
+from penstock.backfill.sources import PlannedFiles
+from penstock.backfill.sources.files import Files
+from penstock.backfill.warehouse import DAY_MS, Days, Listing, open_warehouse
+from penstock.transport import Bucket, CategorySpec, Outgoing
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket, Outgoing
 
 
 class Reading(ps.Record, frozen=True):
@@ -66,7 +63,7 @@ def offsets(planned: PlannedFiles) -> dict[int, list[int]]:
 
 @pytest.mark.parametrize("archived", [7, 10, 27])
 def test_tasks_read_the_events_before_the_plan(tmp_path: Path, archived: int) -> None:
-    """Of all days alike, also if another archiver has taken over the bucket since."""
+    """All days are treated alike, even if another archiver has taken over the bucket since."""
     site = Site(str(tmp_path))
     site.archive([number % 3 for number in range(archived)])
     planned = site.planned(date(1970, 1, 3))
@@ -79,7 +76,7 @@ def test_tasks_read_the_events_before_the_plan(tmp_path: Path, archived: int) ->
 
 
 def test_events_after_the_last_segment_of_the_days_are_not_read(tmp_path: Path) -> None:
-    """Those of other days before it are: they belong to the states of their keys."""
+    """Earlier events of other days are read, because they belong to the states of their keys."""
     site = Site(str(tmp_path))
     site.archive([0] * 5 + [9] * 10 + [0] * 3 + [9] * 22)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.ops.cli.output import print_table
-from penstock.ops.humanize import printable
-from penstock.processors.wording import counted
+from penstock.ops.shell import print_table
+from penstock.processors import counted, printable
 
 
 def test_control_characters_of_a_message_do_not_reach_the_terminal() -> None:
@@ -15,7 +14,7 @@ def test_control_characters_of_a_message_do_not_reach_the_terminal() -> None:
 
 
 def test_a_count_agrees_with_its_noun() -> None:
-    """One record, two records, no records."""
+    """The phrases are one record, two records, and no records."""
     assert [counted(number, "record") for number in (0, 1, 2_000)] == ["0 records", "1 record", "2,000 records"]
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.ops.worker.identity import worker_identity
-from penstock.state.files.durable import make_private_folder, replace_file
-from penstock.state.local.folder import RocksStateFolder
-from penstock.state.protocols import ShardIdentity
+from penstock.ops.kernel import worker_identity
+from penstock.state import ShardIdentity
+from penstock.state.files import make_private_folder, replace_file
+from penstock.state.local import RocksStateFolder
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from penstock.ops.cli.command_line import app
+from penstock.ops.shell.command_line.main import app
 
 APP = """
 import penstock as ps
@@ -43,7 +43,7 @@ class ClickCounts(ps.Stateful):
 def test_a_processor_may_be_named_by_its_app(
     words: list[str], answer: str, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in `run` and `deploy`."""
+    """The commands `run` and `deploy` accept the same."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "clicks_app.py").write_text(APP)
     (tmp_path / "backups").mkdir()

@@ -10,21 +10,17 @@ import msgspec
 import pytest
 from support.statuses import NODE, NOW_MS, cluster_status, processor_status, report, shard_status, worker_status
 
-from penstock.ops.alerting.alert_states import Alerts
-from penstock.ops.alerting.evaluation import evaluate
-from penstock.ops.alerting.rules import DEFAULTS
-from penstock.ops.monitoring.deployed import DeployedProcessor
-from penstock.ops.monitoring.findings import findings_of
-from penstock.ops.monitoring.metrics import PROCESSOR_METRICS
-from penstock.ops.monitoring.observer import Observer
-from penstock.ops.monitoring.reports import REPORTS, STOPPED, Report, report_message
-from penstock.ops.monitoring.states import ProcessorState, crash_loop_since
-from penstock.ops.monitoring.status import ProcessorStatus
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.internal_topics import create_missing_categories
+from penstock.ops.deploy import DeployedProcessor, crash_loop_since
+from penstock.ops.kernel import REPORTS, STOPPED, Report
+from penstock.ops.kernel.telemetry.reports import report_message
+from penstock.ops.status import Alerts, Observer, ProcessorState, ProcessorStatus
+from penstock.ops.status.alerts.evaluation import evaluate
+from penstock.ops.status.alerts.rules import DEFAULTS
+from penstock.ops.status.findings import findings_of
+from penstock.ops.status.metrics import PROCESSOR_METRICS
+from penstock.transport import CategorySpec, Outgoing, create_missing_categories
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Outgoing
-from penstock.transport.tables.registrations import PROCESSORS, forget_registration, register_inputs
+from penstock.transport.tables import PROCESSORS, forget_registration, register_inputs
 
 HOUR_MS, MINUTE_MS = 3_600_000, 60_000
 TWO_WORKERS = DeployedProcessor("scorer@3", 2, up_s=500.0, deployed_ms=NOW_MS - 5 * MINUTE_MS, earlier_version=2)
@@ -63,6 +59,9 @@ def deployed(**fields: Any) -> DeployedProcessor:
         ((), deployed(up_s=5.0), ProcessorState.STARTING),
         ((ENDED,), deployed(up_s=5.0), ProcessorState.STARTING),
         ((), deployed(), ProcessorState.LOST),
+        ((FAILED,), deployed(), ProcessorState.STARTING),
+        ((SILENT, FAILED), deployed(), ProcessorState.STARTING),
+        ((worker_status(end_reason="Bad code.", report_age_s=300.0),), deployed(), ProcessorState.FAILED),
         ((), deployed(restarting=1), ProcessorState.CRASH_LOOPING),
         ((LOOPING,), deployed(up_s=1.0), ProcessorState.CRASH_LOOPING),
         ((FAILED_BEFORE,), UNDEPLOYED, ProcessorState.STOPPED),
@@ -84,7 +83,7 @@ def deployed(**fields: Any) -> DeployedProcessor:
 def test_the_state_follows_from_the_deployment_and_the_reports(
     workers: tuple[Any, ...], deployment: DeployedProcessor | None, state: ProcessorState
 ) -> None:
-    """The same state, whatever its backlog is."""
+    """The state does not depend on the backlog."""
     idle = processor_status(shard_status(), workers=workers, deployed=deployment, is_registered=True)
     loaded = processor_status(shard_status(**BACKLOG), workers=workers, deployed=deployment, is_registered=True)
 
@@ -104,7 +103,7 @@ def test_the_state_follows_from_the_deployment_and_the_reports(
 def test_an_incident_has_one_finding_with_its_impact(
     workers: tuple[Any, ...], deployment: DeployedProcessor | None
 ) -> None:
-    """However many workers it affects: the events and seconds behind, and the categories that receive nothing."""
+    """The number of workers does not matter. The impact is the events and seconds behind, and the categories that receive nothing."""
     shards = shard_status(**BACKLOG), shard_status(1, **BACKLOG)
     [finding] = findings_of([processor_status(*shards, workers=workers, deployed=deployment, is_registered=True)])
 
@@ -128,7 +127,7 @@ def test_a_restart_names_the_error_before_it() -> None:
 
 @pytest.mark.parametrize("counts", [{"unsupervised": 2}, {"restarting": 2}])
 def test_a_full_disk_is_the_cause(counts: dict[str, int]) -> None:
-    """Of a supervisor that has ended, and of workers that cannot start."""
+    """The supervisor has ended, or workers cannot start."""
     full, free = (deployed(**counts, disk_free_share=share) for share in (0.0, 0.5))
     messages = [
         findings_of([processor_status(shard_status(**BACKLOG), workers=(), deployed=each)])[0].message
@@ -139,14 +138,14 @@ def test_a_full_disk_is_the_cause(counts: dict[str, int]) -> None:
 
 
 def test_stopped_processors_are_named() -> None:
-    """Also without a backlog, when no event waits."""
+    """They are named even if no event waits."""
     [finding] = findings_of([processor_status(shard_status(), workers=(ENDED,))])
 
     assert (finding.kind, finding.severity.name) == ("stopped", "NOTE")
 
 
 def test_a_rollback_is_suggested_if_the_trouble_began_after_the_deploy() -> None:
-    """Not for trouble that is older than the version, and not without an earlier version."""
+    """Older trouble gets no such suggestion, and neither does a processor without an earlier version."""
     after, without = deployed(restarting=2), deployed(restarting=2, earlier_version=None)
     before = deployed(restarting=2, deployed_ms=NOW_MS - MINUTE_MS)
     messages = [
@@ -171,11 +170,27 @@ def test_a_rollback_is_suggested_if_the_trouble_began_after_the_deploy() -> None
     ],
 )
 def test_a_crash_loop_ends_after_a_repair(seconds: tuple[int, ...], age_s: int, since_s: int | None) -> None:
-    """After a minute, and twice the pause between the last restarts: a slow loop has not ended between two crashes."""
+    """It ends after a minute and twice the last pause between restarts, so that a slow loop still counts between two crashes."""
     restarts_ms = [NOW_MS + second * 1000 for second in seconds]
     since_ms = crash_loop_since(restarts_ms, restarts_ms[-1] + age_s * 1000)
 
     assert since_ms == (None if since_s is None else NOW_MS + since_s * 1000)
+
+
+@pytest.mark.parametrize("workers", [(), (RUNNING,)], ids=["none reports", "another one reports"])
+def test_a_worker_that_crashes_before_its_first_report_is_in_a_crash_loop(workers: tuple[Any, ...]) -> None:
+    """Its machine has recorded the restarts. Two restarts are not a loop, and an ended loop does not count."""
+    recent, ended = ([NOW_MS - second * 1000 for second in seconds] for seconds in ((50, 30, 10), (900, 890, 880)))
+    statuses = [
+        processor_status(
+            shard_status(**BACKLOG), workers=workers, deployed=deployed(up_s=1.0, restarts_ms=((), tuple(restarts_ms)))
+        )
+        for restarts_ms in (recent, recent[:2], ended)
+    ]
+
+    assert [status.state is ProcessorState.CRASH_LOOPING for status in statuses] == [True, False, False]
+    assert "crash loop" in violated(statuses[0])
+    assert "failed and restarted 3 times in 50 s" in findings_of(statuses[:1])[0].message
 
 
 def violated(status: ProcessorStatus) -> set[str]:
@@ -201,7 +216,7 @@ def violated(status: ProcessorStatus) -> set[str]:
     ],
 )
 def test_alerts_follow_from_the_state(fields: Mapping[str, Any], rules: set[str]) -> None:
-    """One for each incident; none for a processor that a user stopped or purged, or that was repaired."""
+    """Each incident has one alert. A processor that a user stopped, purged or repaired has no alert."""
     assert violated(processor_status(shard_status(**BACKLOG), **fields)) == rules
 
 
@@ -231,7 +246,7 @@ class World:
 
 
 def test_states_change_with_the_life_of_a_deployment() -> None:
-    """From the first start to the purge, for one observer."""
+    """One observer sees all of them, from the first start to the purge."""
     world, states = World(), list[str]()
     with world.observer() as observer:
 
@@ -275,7 +290,7 @@ def test_states_change_with_the_life_of_a_deployment() -> None:
 
 
 def test_a_dead_processor_stays_visible_with_its_backlog() -> None:
-    """Hours after its last report, also for a new observer without its app, and its alert remains."""
+    """Hours after its last report, a new observer without its app still shows it, and its alert remains."""
     world = World()
     world.report(report(NOW_MS))
     world.write("enriched", *[Outgoing(b"k", b"v", 0)] * 7)
@@ -288,7 +303,7 @@ def test_a_dead_processor_stays_visible_with_its_backlog() -> None:
 
 
 def test_purged_processors_have_no_findings() -> None:
-    """Although their last reports are retained, and their input has events."""
+    """Their last reports are retained, and their input has events."""
     world = World()
     world.report(report(NOW_MS), msgspec.structs.replace(report(NOW_MS, end_reason="Bad code."), worker="two"))
     world.write("enriched", *[Outgoing(b"k", b"v", 0)] * 7)
@@ -326,7 +341,7 @@ def test_each_state_has_its_metric() -> None:
 
 
 def test_a_deleted_output_is_missing_while_workers_need_it() -> None:
-    """Not of a processor that was stopped, and whose outputs may have been deleted on purpose."""
+    """A stopped processor needs no outputs, which may have been deleted on purpose."""
     ends = [RUNNING, LOOPING, FAILED, worker_status(end_reason="stopped")]
     statuses = [processor_status(shard_status(), workers=(end,), deleted_outputs=("scored",)) for end in ends]
 
@@ -338,7 +353,7 @@ def test_a_deleted_output_is_missing_while_workers_need_it() -> None:
     [((0.0, 0.0, 90.0), 2), ((95.0, 80.0, 90.0), None), ((0.0, 600.0), 1), ((600.0,), None), ((5.0, 4.0, 30.0), None)],
 )
 def test_a_skewed_bucket_is_found_by_its_lag(lags_s: tuple[float, ...], skewed: int | None) -> None:
-    """Only if most other buckets do not lag; its alert fires before the one about the whole processor."""
+    """Most other buckets must not lag. The bucket's alert fires before the alert about the whole processor."""
     status = processor_status(*(shard_status(n, backlog_events=9, lag_s=lag_s) for n, lag_s in enumerate(lags_s)))
 
     assert (None if status.skewed_shard is None else status.skewed_shard.bucket) == skewed
@@ -349,7 +364,7 @@ def test_a_skewed_bucket_is_found_by_its_lag(lags_s: tuple[float, ...], skewed: 
     ("interval_s", "age_s", "late"), [(60.0, 400.0, True), (60.0, 70.0, False), (3_600.0, 400.0, False)]
 )
 def test_a_late_backup_follows_from_its_interval(interval_s: float, age_s: float, late: bool) -> None:
-    """Not from a fixed age: an hourly backup may be an hour old."""
+    """A fixed age would be wrong, because an hourly backup may be an hour old."""
     status = processor_status(shard_status(backup_age_s=age_s), workers=(worker_status(backup_interval_s=interval_s),))
 
     assert ("backup late" in violated(status)) == late

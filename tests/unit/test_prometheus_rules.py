@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import penstock as ps
-from penstock.ops.alerting.prometheus_rules import BLIND_RULE, prometheus_rules
-from penstock.ops.alerting.rules import DEFAULTS, rules_of
-from penstock.ops.cli.command_line import app
-from penstock.ops.monitoring.metrics import PROCESSOR_METRICS
+from penstock.ops.shell.command_line.main import app
+from penstock.ops.status.alerts.prometheus_rules import BLIND_RULE, prometheus_rules
+from penstock.ops.status.alerts.rules import DEFAULTS, rules_of
+from penstock.ops.status.metrics import PROCESSOR_METRICS, SERVER_METRICS
 
 DOCS = Path(__file__).parents[2] / "docs"
 yaml: Any = import_module("yaml")
@@ -30,7 +30,7 @@ def parsed(rules: list[ps.Alert], runbooks: str = "") -> dict[str, dict[str, Any
 
 
 def test_each_rule_has_its_metric_limit_duration_and_severity() -> None:
-    """And one rule more, which fires if there are no metrics."""
+    """One further rule fires if metrics are missing."""
     found = parsed(rules_of(), "https://example.org/runbooks")
 
     assert found.keys() == {*(rule.name for rule in DEFAULTS), BLIND_RULE}
@@ -39,7 +39,7 @@ def test_each_rule_has_its_metric_limit_duration_and_severity() -> None:
     assert (found["lag"]["for"], found["lag"]["labels"]) == ("120s", {"severity": "warning"})
     assert found["crash loop"]["annotations"]["runbook_url"] == "https://example.org/runbooks#crash-loop"
     assert all(
-        rule["expr"].split("{")[0].split(" ")[0].removeprefix("penstock_") in PROCESSOR_METRICS
+        rule["expr"].split("{")[0].split(" ")[0].removeprefix("penstock_") in {*PROCESSOR_METRICS, *SERVER_METRICS}
         for rule in found.values()
         if rule["alert"] != BLIND_RULE
     )

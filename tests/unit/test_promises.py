@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import closing
 from datetime import timedelta
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 import pytest
 from hypothesis import given, settings
@@ -16,31 +16,32 @@ from support.faulty import DelayedExecutor
 from support.machines import create_categories, write
 
 import penstock as ps
-from penstock.ops.testing import Crash, Driver, InlineExecutor
-from penstock.ops.worker import watermark_publisher
-from penstock.ops.worker.checkpoint_scheduler import FLUSH_EVERY_S
-from penstock.ops.worker.preflight import ends_of
-from penstock.ops.worker.watermark_publisher import WatermarkPublisher
-from penstock.ops.worker.watermark_subscriber import BucketWatermarks, WatermarkSubscriber
-from penstock.ops.worker.worker import Worker, WorkerConfig
+from penstock.ops.kernel import Crash, Driver, WatermarkSubscriber, Worker, ends_of
+from penstock.ops.kernel.checkpoint.checkpoint_scheduler import FLUSH_EVERY_S
+from penstock.ops.kernel.event_time import watermark_publisher
+from penstock.ops.kernel.event_time.upstream_shards import UpstreamShards
+from penstock.ops.kernel.event_time.watermark_publisher import WatermarkPublisher
+from penstock.ops.kernel.event_time.watermark_subscriber import BucketWatermarks
+from penstock.ops.kernel.loop import WorkerConfig
+from penstock.ops.kernel.testing import InlineExecutor
 from penstock.processors.apps.clones import cloned
-from penstock.processors.declare.partitioner import bucket_of
-from penstock.processors.shard.checkpoints import Step, steps_of
-from penstock.processors.time.watermarks import NEVER_MS
-from penstock.state.protocols import MemoryStateFolder
-from penstock.transport.errors import BusUnreachable, Fenced
+from penstock.processors.declare import bucket_of
+from penstock.processors.shard import Step, steps_of
+from penstock.processors.time import NEVER_MS
+from penstock.state import MemoryStateFolder
+from penstock.transport import Bucket, BusUnreachable, Fenced, Outgoing, WatermarkWriter
 from penstock.transport.memory import MemoryBus
-from penstock.transport.memory.network import Network
-from penstock.transport.messages import Bucket, Outgoing
-from penstock.transport.tables.upstream_watermarks import (
+from penstock.transport.memory.network import REQUEST_LIMIT_S, Network
+from penstock.transport.tables import (
     WATERMARKS,
     WatermarkStatement,
     deletion_messages,
     watermark_messages,
     watermarks_on,
 )
-from penstock.transport.watermark_writer import WatermarkWentBack, WatermarkWriter
+from penstock.transport.watermark_writer import WatermarkWentBack
 
+T = TypeVar("T")
 MINUTE = 60_000
 
 
@@ -240,14 +241,13 @@ def test_the_slowest_shard_holds_the_watermark_back() -> None:
 
 
 def test_an_idle_bucket_delays_the_watermark_only_up_to_its_limit() -> None:
-    """After the limit of idleness, the watermark advances without the bucket."""
+    """After the limit of idleness and a few seconds, in which its silence is confirmed again, the watermark advances without the bucket."""
     driver = Driver(APP)
     caller = next(caller for caller in "abcdef" if bucket_of(caller.encode(), calls.buckets) == 1)
     driver.send(calls, [Call(caller, 0, 10), Call(caller, 10 * MINUTE, 5)])
     driver.advance(59)
     assert driver.read(minutes) == []
-    driver.advance(2)
-    driver.run()
+    driver.advance(6)
 
     assert [row.calls for row in driver.read(minutes)] == [1]
 
@@ -274,9 +274,9 @@ def _statement(processor: str, watermark_ms: int, **ends: int) -> WatermarkState
 
 def test_an_upstream_watermark_applies_when_its_offsets_are_read() -> None:
     """It does not apply before, since unread offsets can contain earlier events."""
-    board = BucketWatermarks(Bucket("long_calls", 1), [])
-    board.record(("filter", 0), _statement("filter", 10, _1=5))
-    board.record(("filter", 0), _statement("filter", 20, _1=8))
+    upstream = UpstreamShards("long_calls")
+    board = BucketWatermarks(Bucket("long_calls", 1), upstream)
+    upstream.record([(("filter", 0), _statement("filter", 10, _1=5)), (("filter", 0), _statement("filter", 20, _1=8))])
 
     assert [board.at(position).watermark_ms for position in (4, 5, 7, 8)] == [NEVER_MS, 10, 10, 20]
 
@@ -288,7 +288,7 @@ def test_a_shard_with_a_backlog_applies_each_watermark_at_its_offsets() -> None:
         writer.send(
             WATERMARKS.name, watermark_messages(_statement("filter", 10 * step, _1=step) for step in range(1, 31))
         )
-    upstream, bucket = WatermarkSubscriber(driver.bus), Bucket("long_calls", 1)
+    upstream, bucket = WatermarkSubscriber(driver.bus, ["long_calls"]), Bucket("long_calls", 1)
     while not upstream.is_read:
         upstream.read()
     upstream.begin(bucket)
@@ -296,24 +296,120 @@ def test_a_shard_with_a_backlog_applies_each_watermark_at_its_offsets() -> None:
     assert [upstream.at(bucket, position).watermark_ms for position in (0, 1, 17, 30)] == [NEVER_MS, 10, 170, 300]
 
 
+def _sent_together(ends: dict[int, int], shards: int) -> list[WatermarkStatement]:
+    by_category = {"long_calls": ends}
+    return [WatermarkStatement("filter", number, shards, 10 + number, by_category) for number in range(shards)]
+
+
+def test_the_messages_of_watermarks_grow_with_the_shards_not_with_their_square() -> None:
+    """Statements that are sent together contain their end offsets once, and consumers find them in each."""
+
+    def size(shards: int) -> int:
+        sent = watermark_messages(_sent_together(dict.fromkeys(range(shards), 10**6), shards))
+        return sum(len(message.key or b"") + len(message.value or b"") for message in sent)
+
+    driver, statements = Driver([Minutes]), _sent_together({0: 5, 1: 8}, 2)
+    with closing(driver.bus.writer()) as writer:
+        writer.send(WATERMARKS.name, watermark_messages(statements))
+    found = watermarks_on(driver.bus)
+
+    assert size(400) < 11 * size(40)
+    assert found == {statement.owner: statement for statement in statements}
+
+
+def test_a_watermark_whose_end_offsets_are_compacted_counts_at_the_present_ones() -> None:
+    """The first statement of its request contained them, and that shard has published another one since."""
+    driver, bucket = Driver([Minutes]), Bucket("long_calls", 0)
+    driver._write(long_calls, [Long(name, 5, 10, f"taker-{name}") for name in "abcdefgh"])
+    end = driver.bus.describe("long_calls").ends[0]
+    _, second = watermark_messages(_sent_together({0: 1}, 2))
+    with closing(driver.bus.writer()) as writer:
+        writer.send(WATERMARKS.name, [second, *watermark_messages(_sent_together({0: 1}, 2)[:1])])
+    upstream = WatermarkSubscriber(driver.bus, ["long_calls"])
+    upstream.begin(bucket)
+    upstream.read_to_end()
+
+    assert end > 2
+    assert [upstream.at(bucket, position).watermark_ms for position in (2, end - 1, end)] == [NEVER_MS, NEVER_MS, 10]
+
+
+def test_watermarks_are_read_to_their_end_although_the_last_ones_are_compacted() -> None:
+    """A deleted watermark leaves no message at the end of the category; a run to the end of its input waits for nothing there."""
+    driver, statements = Driver([Minutes]), _sent_together({0: 0}, 2)
+    with closing(driver.bus.writer()) as writer:
+        writer.send(WATERMARKS.name, [*watermark_messages(statements), *deletion_messages([("filter", 1)])])
+    end, now_ms = driver.bus.ends(WATERMARKS.name)[0], driver.bus.cluster.now_ms()
+    driver.bus.cluster.log(Bucket(WATERMARKS.name, 0)).compact(now_ms + 1, now_ms + 1)
+    upstream = WatermarkSubscriber(driver.bus, ["long_calls"])
+    assert not upstream.is_read_to(end)
+    upstream.read_to_end()
+
+    assert upstream.is_read_to(end)
+    assert not upstream.is_read_to(end + 1)
+
+
+class WithoutEnds(Network):
+    """The network of a client that the bus tells no end offsets for a while."""
+
+    is_silent = True
+
+    def request(self, what: str, effect: Callable[[], T], limit_s: float = REQUEST_LIMIT_S) -> T:
+        """Answer all other requests."""
+        if what == "ends" and self.is_silent:
+            raise BusUnreachable("No broker answered (ends).")
+        return super().request(what, effect, limit_s)
+
+
+def test_a_watermark_is_not_read_while_its_end_offsets_are_missing() -> None:
+    """A run to the end of its input would leave windows open that the watermark completes."""
+    driver, bucket, network = Driver([Minutes]), Bucket("long_calls", 0), WithoutEnds()
+    _, second = watermark_messages(_sent_together({0: 0}, 2))
+    with closing(driver.bus.writer()) as writer:
+        writer.send(WATERMARKS.name, [*watermark_messages(_sent_together({0: 0}, 2)[:1]), second])
+    end = driver.bus.ends(WATERMARKS.name)[0]
+    upstream = WatermarkSubscriber(MemoryBus(cluster=driver.bus.cluster, network=network), ["long_calls"])
+    upstream.begin(bucket)
+    upstream.read_to_end()
+    assert not upstream.is_read_to(end)
+    assert upstream.at(bucket, 0).watermark_ms == NEVER_MS
+    network.is_silent = False
+    upstream.read()
+
+    assert upstream.is_read_to(end)
+    assert upstream.at(bucket, 0).watermark_ms == 10
+
+
 def test_a_shard_without_a_watermark_holds_the_watermark_back() -> None:
     """The description names the shard, and each category without upstream watermarks."""
-    board = BucketWatermarks(Bucket("long_calls", 1), [])
+    upstream = UpstreamShards("long_calls")
+    board = BucketWatermarks(Bucket("long_calls", 1), upstream)
     assert board.at(0).held_by == "long_calls: no processor publishes a watermark for it"
-    board.record(("filter", 1), WatermarkStatement("filter", 1, 2, 10, {"long_calls": {1: 0}}))
+    upstream.record([(("filter", 1), WatermarkStatement("filter", 1, 2, 10, {"long_calls": {1: 0}}))])
 
     assert board.at(0) == (NEVER_MS, "filter/0: it has published no watermark yet")
+
+
+def test_the_reason_of_an_upstream_shard_is_passed_on() -> None:
+    """It names the bucket at the beginning of the chain, which the user can do something about."""
+    reason = "clicks/0, which has had none of the 8 events"
+    statement = WatermarkStatement("filter", 0, 1, NEVER_MS, {"long_calls": {1: 0}}, NEVER_MS, reason)
+    upstream = UpstreamShards("long_calls")
+    upstream.record([(statement.owner, statement)])
+    board = BucketWatermarks(Bucket("long_calls", 1), upstream)
+
+    assert board.at(0).held_by == f"filter/0, held back by {reason}"
 
 
 @given(marks=st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=300))
 def test_thinned_watermarks_never_apply_too_early(marks: list[tuple[int, int]]) -> None:
     """A watermark applies only when its offsets are read; at the end, the greatest watermark applies."""
-    board, promised = BucketWatermarks(Bucket("long_calls", 0), []), []
+    upstream, promised = UpstreamShards("long_calls"), []
+    board = BucketWatermarks(Bucket("long_calls", 0), upstream)
     offset = 0
     for watermark, step in marks:
         offset += step
         promised.append((watermark, offset))
-        board.record(("filter", 0), _statement("filter", max(mark for mark, _ in promised), _0=offset))
+        upstream.record([(("filter", 0), _statement("filter", max(mark for mark, _ in promised), _0=offset))])
 
     for position in range(0, offset + 1, 7):
         found = board.at(position).watermark_ms
@@ -376,7 +472,7 @@ def test_a_crash_between_a_checkpoint_and_its_watermark_only_delays_the_watermar
 def test_a_shard_without_state_publishes_the_watermark_of_its_last_checkpoint_after_a_crash(
     output: ps.Semantics,
 ) -> None:
-    """Without a further event: the positions of its group contain the watermark."""
+    """It needs no further event, because the positions of its group contain the watermark."""
     kind = type("Filter", (Filter,), {"output_semantics": output})
     driver = Driver([kind, Minutes, PerHour])
     driver.send(calls, [*ENDS, Crash()])
@@ -502,7 +598,7 @@ def test_watermarks_pass_through_processors_without_further_events(
 
 
 def test_a_pausing_watermark_causes_no_checkpoints() -> None:
-    """Each advance of the watermark causes one checkpoint; a pause causes none."""
+    """Each advance of the watermark causes one checkpoint, and a pause causes no checkpoint."""
     driver = Driver([Check])
     driver.send(long_calls, [Long("a", 5, 10, "taker-0")])
     for step in range(1, 4):

@@ -20,22 +20,19 @@ from support.resets import EXACT, Reading, Total, generate_readings, readings, t
 from support.snapshots import Timed, Totals, checked, stopped_snapshot
 
 import penstock as ps
-from penstock.ops.clock import SteeredClock
-from penstock.ops.snapshots.clone_removal import plan_removal, remove_clone
-from penstock.ops.snapshots.cloning import CloneRefused
-from penstock.ops.snapshots.deployed_apps import lag_s
-from penstock.ops.snapshots.promoting import Progress, PromotionRefused, RunToLimits, plan_promotion
-from penstock.ops.snapshots.promotion_run import promote
-from penstock.ops.worker.offset_limits import RunLimits
-from penstock.ops.worker.preflight import MissingClone
-from penstock.ops.worker.resume_checks import MaintenanceUnfinished
-from penstock.processors.apps.apps import App
-from penstock.state.files.local_files import LocalFileStore
+from penstock.ops.change.clones.clone_removal import plan_removal, remove_clone
+from penstock.ops.change.clones.cloning import CloneRefused
+from penstock.ops.change.clones.deployed_apps import lag_s
+from penstock.ops.change.clones.promoting import PromotionProgress, PromotionRefused, RunToLimits, plan_promotion
+from penstock.ops.change.clones.promotion_run import promote
+from penstock.ops.kernel import RunLimits
+from penstock.ops.kernel.shards.preflight import MissingClone
+from penstock.ops.kernel.shards.resume_checks import MaintenanceUnfinished
+from penstock.ops.shell import SteeredClock
+from penstock.processors.apps import App
+from penstock.state.files import LocalFileStore
 from penstock.transport.memory import MemoryBus
-from penstock.transport.tables.maintenance_protocol import (
-    MaintenanceRefused,
-    MaintenanceStep,
-)
+from penstock.transport.tables import MaintenanceRefused, MaintenanceStep
 
 Hook = Callable[[str], None]
 """Called before each step of a promotion, with its name."""
@@ -185,7 +182,7 @@ STEPS = [
 def test_a_promotion_that_is_killed_before_a_step_is_finished_by_its_repetition(
     machine: Machine, step: str, nth: int
 ) -> None:
-    """The new version continues with the states of the clone; what the app has written stays, and nothing is missing or twice."""
+    """The new version continues with the states of the clone. The old outputs stay, and no output is missing or repeated."""
     app, clone = cloned_history(machine, Doubled)
     with suppress(Killed):
         change_over(machine, app, clone, kill_before(step, nth))
@@ -247,12 +244,12 @@ def test_apps_at_different_places_are_not_changed_and_start_again(machine: Machi
     run(machine, [*app.processors, *clone.processors])
 
     assert workers.started == "again"
-    assert plan_promotion(clone, machine.bus).progress is Progress.NOT_BEGUN
+    assert plan_promotion(clone, machine.bus).progress is PromotionProgress.NOT_BEGUN
     assert summed(totals, machine) == expected_totals(0, 120)
 
 
 def test_workers_of_both_apps_wait_while_states_change_over(machine: Machine) -> None:
-    """And afterwards, a clone that was kept does not start, and an old state is not used."""
+    """Afterwards, a clone that was kept does not start, and an old state is not used."""
     app, clone = cloned_history(machine, Timed)
     machine.back_up(app.processors[1])
     with pytest.raises(Killed):
@@ -285,7 +282,7 @@ class Copied(ps.Stateless):
 
 
 def test_promotions_are_refused_with_the_reason(machine: Machine) -> None:
-    """Of a clone that was never made, of outputs that may repeat, and after a change of the app's buckets."""
+    """The clone was never made, its outputs may repeat, or the app's buckets have changed."""
     app, clone = cloned_history(machine, Timed)
     with pytest.raises(PromotionRefused, match="it does not exist"):
         plan_promotion(clone_of(app, "misspelt"), machine.bus)
@@ -301,7 +298,7 @@ def test_promotions_are_refused_with_the_reason(machine: Machine) -> None:
     with pytest.raises(PromotionRefused, match="the number of their buckets differ"):
         plan_promotion(clone, machine.bus)
 
-    assert accepted.progress is Progress.NOT_BEGUN
+    assert accepted.progress is PromotionProgress.NOT_BEGUN
 
 
 merged = ps.Category("merged", Reading, key="meter", event_time="at", buckets=2)
@@ -439,7 +436,7 @@ def test_restarts_while_events_wait_for_a_retry_change_no_event_time(
     plan = plan_promotion(clone, machine.bus)
     promote(plan, environment(machine), RetryingWorkers(machine, app, lambda _: None), lambda: None)
 
-    assert plan_promotion(clone, machine.bus).progress is Progress.SWAPPED
+    assert plan_promotion(clone, machine.bus).progress is PromotionProgress.SWAPPED
 
 
 def test_an_event_that_waits_for_a_retry_does_not_count_as_lag(tmp_path: Path) -> None:

@@ -13,10 +13,11 @@ import psutil
 import pytest
 from support.warehouses import Killed
 
-from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.outputs.output_folder import OutputFolder, RunOwner
-from penstock.backfill.spark.hadoop import Folders
-from penstock.state.files.local_files import LocalFileStore
+from penstock.backfill import BackfillRefused
+from penstock.backfill.outputs import OutputFolder
+from penstock.backfill.outputs.output_folder import RunOwner
+from penstock.backfill.spark import Folders
+from penstock.state.files import LocalFileStore
 
 NAMES = ("hours", "totals")
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.ops.serving.access import Access, AccessRefused
-from penstock.ops.serving.parameters import BadQuery, Parameters, TimeSpan
-from penstock.ops.serving.result_table import Result, ResultTable
-from penstock.ops.serving.served import NotServable, served_processors
-from penstock.processors.apps.apps import App
-from penstock.processors.errors import DeclarationError
-from penstock.processors.time.windows import Window
+from penstock.ops.serve.results.parameters import BadQuery, Parameters, TimeSpan
+from penstock.ops.serve.results.result_table import Result, ResultTable
+from penstock.ops.serve.results.served import NotServable, served_processors
+from penstock.processors import DeclarationError
+from penstock.processors.apps import App
+from penstock.processors.time import Window
 
 SIZE = 10
 NOW_MS = 1_790_000_000_000
@@ -57,7 +55,7 @@ lengths = st.sampled_from([SIZE, 2 * SIZE, 3 * SIZE]) | st.integers(1, 40)
 def test_a_table_contains_the_last_result_of_each_key_and_window(
     given_puts: list[tuple[str, int, int | None, int]], begin: int, length: int, since: int
 ) -> None:
-    """By key, in a time span, latest, ranked and listed; also after old windows were dropped."""
+    """Queries are by key, in a time span, latest, ranked and listed, also after old windows were dropped."""
     table, expected, changed = ResultTable(), dict[tuple[str, int], int](), dict[int, int]()
     for key, start, n, arrived in given_puts:
         table.put(result(key, start, n), arrived)
@@ -100,7 +98,7 @@ def expect_equal(table: ResultTable, expected: dict[tuple[str, int], int], begin
 
 
 def test_a_repeated_ranking_contains_later_results() -> None:
-    """New, changed and removed ones."""
+    """They may be new, changed or removed."""
     table = ResultTable()
 
     def ranked() -> list[tuple[str, int]]:
@@ -129,7 +127,7 @@ def test_a_repeated_ranking_contains_later_results() -> None:
     ],
 )
 def test_parameters_name_a_time(given_parameters: dict[str, list[str]], expected: object) -> None:
-    """Milliseconds, ISO times also with a + that a URL turned into a space, and durations."""
+    """They accept milliseconds, durations and ISO times, even if a URL turned the + into a space."""
     assert Parameters(given_parameters).when(NOW_MS) == expected
 
 
@@ -154,7 +152,7 @@ def test_an_invalid_time_is_refused(given_parameters: dict[str, list[str]], mess
 
 @pytest.mark.parametrize("text", ["0", "-1", "ten", "10001", "²", "9" * 5_000])
 def test_an_invalid_limit_is_refused(text: str) -> None:
-    """Numbers beyond the limit, too."""
+    """A number beyond the limit is invalid, too."""
     with pytest.raises(BadQuery, match="from 1 to"):
         Parameters({"limit": [text]}).limit("limit")
 
@@ -206,7 +204,7 @@ class Early(ps.Stateless):
 
 
 def test_aggregators_and_stateless_processors_after_them_are_served() -> None:
-    """A new result replaces all records that a stateless processor made of the earlier one."""
+    """A new result replaces all records that a stateless processor derived from the earlier one."""
     app = App.of("app", [Counts, Differences, Halves, Early])
     served = {each.name: each for each in served_processors(app)}
     table = ResultTable()
@@ -240,26 +238,3 @@ def test_a_ranking_needs_a_numeric_field() -> None:
     assert served.weight(None)(Count("a", 1, 7)) == 7
     with pytest.raises(DeclarationError, match=r"no numeric field 'page'.*`by`: n\."):
         served.weight("page")
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1:8730", "localhost", "[::1]:8730"])
-def test_without_a_token_only_names_of_this_machine_are_accepted(host: str) -> None:
-    """Another name may be a DNS rebinding attack."""
-    assert Access().refusal({b"host": host.encode()}) is None
-    assert Access().refusal({b"host": b"example.com"}) is not None
-    assert Access().refusal({}) is not None
-
-
-@pytest.mark.parametrize("content", ["short", "", "two words of sufficient length", "ümlaut-is-not-ascii-text"])
-def test_an_unusable_token_is_refused(content: str, tmp_path: Any) -> None:
-    """So that it cannot be guessed, and fits into a header."""
-    file = tmp_path / "token"
-    file.write_text(content, encoding="utf-8")
-    with pytest.raises(AccessRefused, match="at least 16"):
-        Access.at("127.0.0.1", file)
-
-
-def test_an_address_of_other_machines_needs_a_token() -> None:
-    """The message contains the command that creates one."""
-    with pytest.raises(AccessRefused, match="token_urlsafe"):
-        Access.at("0.0.0.0", None)  # noqa: S104 - must be refused

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.ops.deploy.quick_supervisord import QuickPoller
+from penstock.ops.deploy.targets.quick_supervisord import QuickPoller
 
 
 def test_a_supervisor_looks_after_its_processes_although_nothing_happens() -> None:
-    """It would wait for as long as it asks for; an ended worker sends nothing."""
+    """It would wait for as long as it asks for, because an ended worker sends nothing."""
     assert QuickPoller(None).poll(3_600) == ([], [])

@@ -93,7 +93,7 @@ def test_events_of_all_types_are_in_order_per_key() -> None:
 
 @pytest.mark.parametrize(("of", "processor", "letters"), [(events, Balances, 1), (wanted_events, WantedBalances, 0)])
 def test_other_types_are_undecodable_or_skipped(of: ps.Category[Any], processor: type[Balances], letters: int) -> None:
-    """As the codec declares; the events around them are processed."""
+    """The codec declares the choice. The events around them are processed."""
     driver = Driver(processor)
     driver.send(of, [GIVEN[0], SHIPPED, *GIVEN[1:]])
     driver.run()
@@ -136,7 +136,7 @@ class Merge(ps.Stateless[Event, Event]):
 
 
 def test_the_type_of_an_output_selects_its_category() -> None:
-    """Also where the category has several types."""
+    """The category may have several types."""
     split, merge = Driver(Split), Driver(Merge)
     split.send(events, GIVEN)
     split.run()
@@ -255,7 +255,7 @@ class Plain:
     ],
 )
 def test_types_that_do_not_fit_together_are_refused(declare: Callable[[], Any], message: str) -> None:
-    """Where the category is declared, with the type to change."""
+    """They are refused at the declaration of the category, with the type to change."""
     with pytest.raises(DeclarationError, match=message):
         declare()
 
@@ -271,7 +271,7 @@ class Rows(ps.TableJoin[Untagged, Any, Balance]):
 
 
 def test_a_table_has_one_type() -> None:
-    """The error names the way out."""
+    """The error names the alternative."""
     with pytest.raises(DeclarationError, match=r"the table events has several record types .*category of their own"):
         Rows.check()
 

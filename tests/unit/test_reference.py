@@ -11,7 +11,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import DeclarationError
-from penstock.processors.validation import did_you_mean
+from penstock.processors import did_you_mean
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted(
@@ -37,7 +37,7 @@ def test_the_package_lists_only_its_public_names() -> None:
 
 
 def test_the_error_of_a_misspelled_field_suggests_the_similar_name() -> None:
-    """Without a similar name, the error suggests none."""
+    """Without a similar name, the error suggests nothing."""
 
     class Click(ps.Record, frozen=True):
         """A click."""

@@ -13,16 +13,13 @@ import pytest
 from support.step_counts import counters
 
 import penstock as ps
-from penstock.backfill.archive.archived_rows import archive_schema
-from penstock.backfill.spark.shipped_app import ShippedApp
-from penstock.backfill.steps import store_loader
-from penstock.backfill.steps.step import Step
-from penstock.backfill.steps.store_loader import SHARD_PARTIALS, StoreLoad, shard_partials
-from penstock.backfill.warehouse.columns import Columns
-from penstock.backfill.warehouse.layout import DAY_MS, Days
-from penstock.processors.apps.apps import AppName
-from penstock.processors.keyed_state.key_layout import decode_window_key
-from penstock.state.remote.merging import PartialMerger
+from penstock.backfill.archive import archive_schema
+from penstock.backfill.spark import ShippedApp
+from penstock.backfill.steps import SHARD_PARTIALS, BatchStep, StoreLoad, shard_partials, store_loader
+from penstock.backfill.warehouse import DAY_MS, Days, RecordColumns
+from penstock.processors.apps import AppName
+from penstock.processors.keyed_state import decode_window_key
+from penstock.state.remote import PartialMerger
 
 HOUR_MS = 3_600_000
 START_MS = 15_706 * DAY_MS
@@ -45,7 +42,7 @@ class Newest(ps.Aggregator):
     """A speaker's last word in an hour, and the number of words."""
 
     reads, window, store = heard, ps.windows.Tumbling(timedelta(hours=1)), ps.RemoteStore()
-    monoid = ps.monoids.TupleOf(ps.monoids.Last(), ps.monoids.Count())
+    monoid = ps.monoids.TupleOf(ps.monoids.LastArrived(), ps.monoids.Count())
 
     def observe(self, event: Word) -> tuple[str, int]:
         """Return the word for both parts."""
@@ -64,7 +61,7 @@ def in_bus_order() -> list[tuple[int, int, Word]]:
 
 def stored(events: list[tuple[int, int, Word]], size: int) -> list[pa.RecordBatch]:
     """Return events as batches of the archive; a batch contains several buckets."""
-    columns, batches = Columns(Word), []
+    columns, batches = RecordColumns(Word), []
     for start in range(0, len(events), size):
         buckets, offsets, part = zip(*events[start : start + size], strict=True)
         times = heard.event_times_of(part)
@@ -81,9 +78,9 @@ def stored(events: list[tuple[int, int, Word]], size: int) -> list[pa.RecordBatc
 def test_values_include_the_events_before_each_shards_position(
     monkeypatch: pytest.MonkeyPatch, flush_events: int, within: Days | None
 ) -> None:
-    """In bus order, for any split into tasks and batches; other shards have no values."""
+    """They are in bus order for any split into tasks and batches. Other shards have no values."""
     monkeypatch.setattr(store_loader, "FLUSH_EVENTS", flush_events)
-    step = Step(ShippedApp(AppName(Path(__file__))), "Newest", "heard", counters())
+    step = BatchStep(ShippedApp(AppName(Path(__file__))), "Newest", "heard", counters())
     words = in_bus_order()
     refill = StoreLoad("postgresql://nowhere", POSITIONS, within)
     tasks = [shard_partials(step, refill)(iter(stored(part, 7))) for part in (words[:50], words[50:])]

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.ops.testing import Driver
-from penstock.processors.declare.dead_letter_limit import Rejections
-from penstock.processors.errors import DeclarationError
-from penstock.processors.shard.batches import EventRejected
+from penstock.ops.kernel import Driver
+from penstock.processors import DeclarationError
+from penstock.processors.declare import Rejections
+from penstock.processors.shard import EventRejected
 
 
 class Click(ps.Record, frozen=True):
@@ -84,7 +84,7 @@ class Stopping(Keeping):
 
 
 def test_an_exception_is_not_blamed_on_the_producer() -> None:
-    """The message of an exception names the processor; of a malformed event, also its producer."""
+    """An exception names the processor, and a malformed event also names its producer."""
     with pytest.raises(EventRejected) as raised:
         Driver(Stopping).send(clicks, [RAISES])
     with pytest.raises(EventRejected) as malformed:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.ops.testing import Driver
-from penstock.processors.errors import DeclarationError
-from penstock.transport.messages import Bucket
+from penstock.ops.kernel import Driver
+from penstock.processors import DeclarationError
+from penstock.transport import Bucket
 
 
 class Click(ps.Record, frozen=True):

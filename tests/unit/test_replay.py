@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import closing, suppress
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,29 +15,25 @@ from support import shop
 from support.replays import ALL, ReplayRequest, at, by_key
 
 import penstock as ps
-from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.warehouse.warehouse import open_warehouse
-from penstock.ops.replay.archive_source import ArchiveEventSource
-from penstock.ops.replay.bus_source import BusEventSource, is_expired
-from penstock.ops.replay.errors import ReplayRefused, ReplayStopped
-from penstock.ops.replay.event_source import Span
-from penstock.ops.replay.initial_state import AtStart, FromBackup
-from penstock.ops.replay.outputs import Output
-from penstock.ops.replay.replay import paced
-from penstock.ops.replay.shard_replay import ReplayedBatch
-from penstock.ops.replay.sinks import LinesFile, ScratchCategories
-from penstock.ops.testing import Driver
-from penstock.processors.declare.partitioner import bucket_of
-from penstock.processors.shard.position import StatePosition
-from penstock.state.backups.manifest import Manifest
-from penstock.state.backups.shard import ShardBackups
-from penstock.state.backups.shard_backup import snapshot_folder
-from penstock.state.backups.writer import claim
-from penstock.state.files.local_files import LocalFileStore
-from penstock.state.local.folder import RocksStateFolder
-from penstock.state.protocols import ShardIdentity
-from penstock.transport import memory
-from penstock.transport.messages import Bucket
+from penstock.backfill.archive import Archiver
+from penstock.backfill.warehouse import open_warehouse
+from penstock.ops.kernel import Driver
+from penstock.ops.look_back import BusEventSource, FromBackup, PastRange
+from penstock.ops.look_back.replay.archive_source import ArchiveEventSource
+from penstock.ops.look_back.replay.bus_source import is_expired
+from penstock.ops.look_back.replay.errors import ReplayRefused, ReplayStopped
+from penstock.ops.look_back.replay.initial_state import AtStart
+from penstock.ops.look_back.replay.outputs import Output
+from penstock.ops.look_back.replay.replay import paced
+from penstock.ops.look_back.replay.shard_replay import ReplayedBatch
+from penstock.ops.look_back.replay.sinks import LinesFile, ScratchCategories
+from penstock.processors.declare import bucket_of
+from penstock.processors.shard import StatePosition
+from penstock.state import ShardIdentity
+from penstock.state.backups import Manifest, ShardBackups, claim, snapshot_folder
+from penstock.state.files import LocalFileStore
+from penstock.state.local import RocksStateFolder
+from penstock.transport import Bucket, memory
 
 START_MS = 4_102_444_800_000
 PAUSE_S = 10.0
@@ -195,14 +191,14 @@ def test_a_replay_changes_nothing_on_the_bus() -> None:
 @pytest.mark.parametrize(
     ("span", "expected"),
     [
-        (Span(at(START_MS + 2000)), [3, 4]),
-        (Span(at(START_MS + 1000), at(START_MS + 3000)), [2, 3]),
-        (Span(1, 2), [2]),
-        (Span(at(START_MS - 1000), at(START_MS)), []),
-        (Span(9), []),
+        (PastRange(at(START_MS + 2000)), [3, 4]),
+        (PastRange(at(START_MS + 1000), at(START_MS + 3000)), [2, 3]),
+        (PastRange(1, 2), [2]),
+        (PastRange(at(START_MS - 1000), at(START_MS)), []),
+        (PastRange(9), []),
     ],
 )
-def test_a_range_has_arrival_times_or_offsets(span: Span, expected: list[int]) -> None:
+def test_a_range_has_arrival_times_or_offsets(span: PastRange, expected: list[int]) -> None:
     """The end is exclusive."""
     driver = sent(Resized, 1, 2, 3, 4)
 
@@ -212,7 +208,7 @@ def test_a_range_has_arrival_times_or_offsets(span: Span, expected: list[int]) -
 def test_a_replay_with_an_empty_state_starts_at_the_beginning_of_the_range() -> None:
     """With the state at the start of the range, the totals equal those of the live processor."""
     driver = sent(Totals, 1, 2, 3, 4)
-    span = Span(at(START_MS + 2000))
+    span = PastRange(at(START_MS + 2000))
     empty, whole = (
         ReplayRequest(Totals, driver.bus, span).run(),
         ReplayRequest(Totals, driver.bus, span, AtStart(None)).run(),
@@ -243,7 +239,9 @@ def test_a_replay_restores_the_newest_backup_before_its_range(tmp_path: Path) ->
     driver = sent(Totals, 1, 2, 3, 4)
     place = LocalFileStore(tmp_path / "backups")
     backed_up(place, tmp_path, [(50, 0), (100, 1), (1000, 4)])
-    wish = ReplayRequest(Totals, driver.bus, Span(at(START_MS + 2000)), AtStart(place), numbers=[bucket_of(b"m", 2)])
+    wish = ReplayRequest(
+        Totals, driver.bus, PastRange(at(START_MS + 2000)), AtStart(place), numbers=[bucket_of(b"m", 2)]
+    )
     replayed = wish.run()
 
     assert [total.litres for total in replayed.records] == [105, 109]
@@ -256,7 +254,7 @@ def test_a_replay_can_start_from_a_named_backup(tmp_path: Path) -> None:
     place = LocalFileStore(tmp_path / "backups")
     _, late = backed_up(place, tmp_path, [(50, 0), (1000, 4)])
     wish = ReplayRequest(
-        Totals, driver.bus, Span(at(START_MS + 2000)), FromBackup(place, late.id), numbers=[bucket_of(b"m", 2)]
+        Totals, driver.bus, PastRange(at(START_MS + 2000)), FromBackup(place, late.id), numbers=[bucket_of(b"m", 2)]
     )
 
     assert [total.litres for total in wish.run().records] == [1003, 1007]
@@ -274,7 +272,7 @@ def test_a_replay_refuses_a_backup_of_another_shape(tmp_path: Path) -> None:
         name, state = Totals.name, float  # type: ignore[assignment]  # the mistake under test
 
     with pytest.raises(ReplayRefused, match="declares float by meter"):
-        ReplayRequest(Other, driver.bus, Span(at(START_MS)), AtStart(place), numbers=[bucket_of(b"m", 2)]).run()
+        ReplayRequest(Other, driver.bus, PastRange(at(START_MS)), AtStart(place), numbers=[bucket_of(b"m", 2)]).run()
 
 
 class ExpiredSource(BusEventSource):
@@ -292,7 +290,7 @@ def test_a_replay_without_a_restorable_state_is_refused(tmp_path: Path) -> None:
     def past(running: ps.Processor) -> ExpiredSource:
         return ExpiredSource(running, driver.bus)
 
-    span = Span(at(START_MS + 3000))
+    span = PastRange(at(START_MS + 3000))
     with pytest.raises(ReplayRefused, match=r"no backup is older than the start of the span.*--state empty"):
         ReplayRequest(Totals, driver.bus, span, AtStart(place), numbers=[number], past=past).run()
     backed_up(place, tmp_path, [(50, 1)])
@@ -300,7 +298,7 @@ def test_a_replay_without_a_restorable_state_is_refused(tmp_path: Path) -> None:
         ReplayRequest(Totals, driver.bus, span, AtStart(place), numbers=[number], past=past).run()
 
 
-NOW = datetime(2026, 1, 10, tzinfo=timezone.utc)
+NOW = datetime(2026, 1, 10, tzinfo=UTC)
 WEEK = timedelta(days=7)
 
 
@@ -363,7 +361,7 @@ def _spy(running: Any, processed: list[Any]) -> None:
         processed.append(event.litres)
         return process(event, state, context)
 
-    running.process = recording_process
+    object.__setattr__(running, "process", recording_process)
 
 
 def test_a_replay_counts_dead_letters_and_continues() -> None:
@@ -381,7 +379,7 @@ def test_a_replay_counts_dead_letters_and_continues() -> None:
 def test_processing_time_timers_of_a_replay_use_arrival_times(until_s: int, rings: bool) -> None:
     """A timer also fires at the end of a range in the past."""
     driver = sent(Alarm, 1)
-    replayed = ReplayRequest(Alarm, driver.bus, Span(at(START_MS), at(START_MS + until_s * 1000))).run()
+    replayed = ReplayRequest(Alarm, driver.bus, PastRange(at(START_MS), at(START_MS + until_s * 1000))).run()
 
     assert [total.litres for total in replayed.records] == ([1] if rings else [])
 
@@ -448,7 +446,7 @@ def test_a_replay_from_the_warehouse_equals_a_replay_from_the_bus(tmp_path: Path
         return ArchiveEventSource(running, warehouse, driver.bus)
 
     middle = at(START_MS + 15_000), at(START_MS + 45_000)
-    for span in (ALL, Span(*middle), Span(100, 250), Span(middle[0])):
+    for span in (ALL, PastRange(*middle), PastRange(100, 250), PastRange(middle[0])):
         from_bus = ReplayRequest(shop.Silence, driver.bus, span).run()
         assert ReplayRequest(shop.Silence, driver.bus, span, past=past).run().lines == from_bus.lines
         assert from_bus.outputs
@@ -462,7 +460,7 @@ def test_a_replay_refuses_a_category_that_is_not_archived(tmp_path: Path) -> Non
         return ArchiveEventSource(running, open_warehouse(tmp_path), driver.bus)
 
     with pytest.raises(ReplayRefused, match="readings is not archived"):
-        ReplayRequest(Resized, driver.bus, Span(at(START_MS)), past=past).run()
+        ReplayRequest(Resized, driver.bus, PastRange(at(START_MS)), past=past).run()
 
 
 def test_a_replay_keeps_the_requested_speed() -> None:

@@ -12,18 +12,16 @@ from support.replays import Replayed as Ran
 from support.replays import ReplayRequest, at
 
 import penstock as ps
+from penstock.backfill.compare import Comparison
 from penstock.backfill.compare.comparer import Kind
-from penstock.backfill.compare.summary import Comparison
-from penstock.ops.replay.differences import compare
-from penstock.ops.replay.errors import ReplayRefused
-from penstock.ops.replay.event_source import Span
-from penstock.ops.replay.initial_state import AtStart
-from penstock.ops.replay.live_outputs import Replayed, compare_with_live
-from penstock.ops.replay.other_version import version
-from penstock.ops.replay.outputs import OutputRecord
-from penstock.ops.testing import Driver
-from penstock.processors.apps.apps import AppName
-from penstock.processors.shard.idle_inputs import IdleInputs
+from penstock.ops.kernel import Driver
+from penstock.ops.look_back import OutputRecord, PastRange, compare
+from penstock.ops.look_back.replay.errors import ReplayRefused
+from penstock.ops.look_back.replay.initial_state import AtStart
+from penstock.ops.look_back.replay.live_outputs import Replayed, compare_with_live
+from penstock.ops.look_back.replay.other_version import version
+from penstock.processors.apps import AppName
+from penstock.processors.shard import IdleInputs
 
 START_MS = 4_102_444_800_000
 
@@ -123,7 +121,7 @@ def live_driver(processor: type[ps.Processor], seconds: int = 6) -> Driver:
     return driver
 
 
-def against_live(changed: type[ps.Processor], driver: Driver, span: Span, **wishes: object) -> list[Comparison]:
+def against_live(changed: type[ps.Processor], driver: Driver, span: PastRange, **wishes: object) -> list[Comparison]:
     """Replay a changed processor, and compare its outputs with the live processor's."""
     ran: Ran = ReplayRequest(changed, driver.bus, span, AtStart(None), **wishes).run()  # type: ignore[arg-type]  # as given
     taking = ran.taking
@@ -138,11 +136,11 @@ def counts(found: list[Comparison]) -> tuple[int, int, int, int]:
     return one.equal, one.only_left, one.only_right, one.different
 
 
-MIDDLE = Span(at(START_MS + 2000), at(START_MS + 5000))
+MIDDLE = PastRange(at(START_MS + 2000), at(START_MS + 5000))
 
 
 def test_unchanged_code_agrees_with_the_live_processor() -> None:
-    """For a part of its past, although its categories contain earlier and later outputs."""
+    """The comparison covers a part of its past, although its categories contain earlier and later outputs."""
     for processor in (Scorer, Filter, Hours):
         [found] = against_live(processor, live_driver(processor), MIDDLE)
         assert found.agrees, processor
@@ -168,7 +166,7 @@ def test_outputs_of_a_live_processor_that_was_behind_are_compared() -> None:
     driver.clock.advance(60.0)
     driver.run()
 
-    assert counts(against_live(Stricter, driver, Span(at(START_MS), at(START_MS + 1000)))) == (1, 3, 0, 0)
+    assert counts(against_live(Stricter, driver, PastRange(at(START_MS), at(START_MS + 1000)))) == (1, 3, 0, 0)
 
 
 def test_a_key_or_a_bucket_is_compared_alone() -> None:
@@ -181,11 +179,11 @@ def test_a_key_or_a_bucket_is_compared_alone() -> None:
 
 
 def test_windows_that_continued_after_the_range_are_excluded() -> None:
-    """Unless one of their updates is equal."""
+    """They count if one of their updates is equal."""
     driver = live_driver(Hours, 9)
 
     [same] = against_live(Hours, driver, MIDDLE)
-    [changed] = against_live(Doubling, driver, Span(at(START_MS + 2000)))
+    [changed] = against_live(Doubling, driver, PastRange(at(START_MS + 2000)))
 
     assert (same.equal, same.differing) == (3, 0)
     assert {pair.kind for pair in changed.examples} == {Kind.DIFFERENT}
@@ -206,18 +204,18 @@ def test_equal_records_of_one_slot_are_paired_first() -> None:
 
 
 def test_a_window_that_changed_only_before_the_range_is_excluded() -> None:
-    """Although no checkpoint was due in between."""
+    """No checkpoint was due in between."""
     driver = Driver(Hours, start_ms=START_MS)
     for n in range(2):
         driver.send(readings, [Reading("a", n * 60_000, 1)])
         driver.advance(0.3)
-    ran = ReplayRequest(Hours, driver.bus, Span(at(START_MS + 300)), AtStart(None)).run()
+    ran = ReplayRequest(Hours, driver.bus, PastRange(at(START_MS + 300)), AtStart(None)).run()
 
     assert [row.minute for row in ran.records] == [60_000]
 
 
 def test_an_input_is_idle_after_its_limit() -> None:
-    """By arrival times; a single input is never idle."""
+    """Arrival times decide. A single input is never idle."""
 
     class Two(Filter):
         """Reads two inputs."""
@@ -240,7 +238,7 @@ def git(folder: Path, *arguments: str) -> None:
 
 
 def test_a_version_is_a_file_or_a_commit(tmp_path: Path) -> None:
-    """With the files next to it at that commit; the working tree is unchanged."""
+    """A commit includes the files beside it. The working tree stays unchanged."""
     folder = tmp_path / "repository" / "apps"
     folder.mkdir(parents=True)
     git(folder.parent, "init", "-q")

@@ -13,13 +13,12 @@ import pytest
 from support.replays import ALL, EMPTY, Replayed, ReplayRequest
 
 import penstock as ps
-from penstock.ops.replay.debugger import Debugger, DebuggerLeft
-from penstock.ops.replay.errors import ReplayRefused, ReplayStopped
-from penstock.ops.replay.event_source import Span
-from penstock.ops.replay.initial_state import AtStart
-from penstock.ops.replay.replay import ReplayCallbacks
-from penstock.ops.replay.saved_test import EVENTS, Gathered, write_test
-from penstock.ops.testing import Driver
+from penstock.ops.kernel import Driver
+from penstock.ops.look_back import PastRange, ReplayCallbacks
+from penstock.ops.look_back.replay.debugger import Debugger, DebuggerLeft
+from penstock.ops.look_back.replay.errors import ReplayRefused, ReplayStopped
+from penstock.ops.look_back.replay.initial_state import AtStart
+from penstock.ops.look_back.replay.saved_test import EVENTS, Gathered, write_test
 
 START_MS = 4_102_444_800_000
 
@@ -75,7 +74,7 @@ def sent(processor: type[ps.Processor], *events: tuple[str, int]) -> Driver:
 
 
 def debugged(
-    processor: type[ps.Processor], driver: Driver, keys: list[str], commands: str, span: Span = ALL
+    processor: type[ps.Processor], driver: Driver, keys: list[str], commands: str, span: PastRange = ALL
 ) -> tuple[Replayed, str]:
     """Replay with a debugger that reads these commands; return the replay and the debugger's output."""
     shown = io.StringIO()
@@ -117,7 +116,7 @@ def test_the_debugger_shows_event_state_and_timers_at_a_keys_events() -> None:
 def test_the_debugger_does_not_stop_before_the_range() -> None:
     """Events that only warm the state up are skipped."""
     driver = sent(Totals, ("a", 1), ("a", 3))
-    _, shown = debugged(Totals, driver, ["a"], "p 'in', event.litres, state\nc\n", Span(1))
+    _, shown = debugged(Totals, driver, ["a"], "p 'in', event.litres, state\nc\n", PastRange(1))
 
     assert "('in', 3, 1)" in shown
     assert shown.count("process for key a") == 1

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import typer
 from support import shop
 
 import penstock as ps
-from penstock.ops.cli.options import BackupLocation
-from penstock.ops.cli.replay_options import (
+from penstock.ops.look_back import Empty, FromBackup, PastRange
+from penstock.ops.look_back.commands.replay_options import (
     EventOptions,
     parse_initial_state,
     parse_replay_span,
@@ -20,27 +20,27 @@ from penstock.ops.cli.replay_options import (
     select_buckets,
     span_options,
 )
-from penstock.ops.replay.errors import ReplayRefused
-from penstock.ops.replay.event_source import Span
-from penstock.ops.replay.initial_state import AtStart, Empty, FromBackup
-from penstock.processors.declare.partitioner import bucket_of
+from penstock.ops.look_back.replay.errors import ReplayRefused
+from penstock.ops.look_back.replay.initial_state import AtStart
+from penstock.ops.shell import BackupLocation
+from penstock.processors.declare import bucket_of
 from penstock.transport.memory import MemoryBus
 
-NOW = datetime(2026, 1, 10, 12, tzinfo=timezone.utc)
+NOW = datetime(2026, 1, 10, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 
 
 @pytest.mark.parametrize(
     ("since", "until", "expected"),
     [
-        ("2h ago", "1h ago", Span(NOW - 2 * HOUR, NOW - HOUR)),
-        ("2h ago", None, Span(NOW - 2 * HOUR)),
-        ("2h ago", "now", Span(NOW - 2 * HOUR, NOW)),
-        ("100", "200", Span(100, 200)),
-        ("100", None, Span(100)),
+        ("2h ago", "1h ago", PastRange(NOW - 2 * HOUR, NOW - HOUR)),
+        ("2h ago", None, PastRange(NOW - 2 * HOUR)),
+        ("2h ago", "now", PastRange(NOW - 2 * HOUR, NOW)),
+        ("100", "200", PastRange(100, 200)),
+        ("100", None, PastRange(100)),
     ],
 )
-def test_a_range_is_parsed_from_times_or_offsets(since: str, until: str | None, expected: Span) -> None:
+def test_a_range_is_parsed_from_times_or_offsets(since: str, until: str | None, expected: PastRange) -> None:
     """Its options for another process are exact to the millisecond."""
     span = parse_replay_span(since, until, NOW)
     options = span_options(span)

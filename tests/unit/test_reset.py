@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -26,20 +26,15 @@ from support.resets import (
 )
 
 import penstock as ps
-from penstock.ops.maintenance.reset import perform_reset, plan_reset
-from penstock.ops.maintenance.reset_plan import ResetMethod, StatePolicy
-from penstock.ops.maintenance.reset_target import Edge, ExplicitOffsets, ResetTarget, parse_offsets
-from penstock.ops.worker.backups import WorkerBackups
-from penstock.ops.worker.resume_checks import StateSuperseded
-from penstock.state.files.local_files import LocalFileStore
-from penstock.transport.errors import GroupInUse
+from penstock.ops.change.maintenance.reset import perform_reset, plan_reset
+from penstock.ops.change.maintenance.reset_plan import ResetMethod, StatePolicy
+from penstock.ops.change.maintenance.reset_target import Edge, ExplicitOffsets, ResetTarget, parse_offsets
+from penstock.ops.kernel.shards.backups import WorkerBackups
+from penstock.ops.kernel.shards.resume_checks import StateSuperseded
+from penstock.state.files import LocalFileStore
+from penstock.transport import GroupInUse
 from penstock.transport.memory import MemoryBus
-from penstock.transport.tables.maintenance_log import newest_maintenance
-from penstock.transport.tables.maintenance_protocol import (
-    MaintenanceRefused,
-    MaintenanceStep,
-)
-from penstock.transport.tables.upstream_watermarks import watermarks_on
+from penstock.transport.tables import MaintenanceRefused, MaintenanceStep, newest_maintenance, watermarks_on
 
 # Positions and state after a reset.
 
@@ -75,7 +70,7 @@ def test_without_a_backup_the_state_is_rebuilt_from_the_bus(machine: Machine) ->
 
 
 def test_an_empty_state_counts_from_the_target(machine: Machine) -> None:
-    """Also if a worker on another machine, without the old state, continues."""
+    """A worker on another machine, without the old state, may continue."""
     middle = read_twice(machine, Totals)
     reset(machine, Totals, ExplicitOffsets(middle), StatePolicy.EMPTY, backups=False)
     machine.lose(Totals)
@@ -120,7 +115,7 @@ def test_a_kept_state_excludes_skipped_events(machine: Machine) -> None:
 
 
 def test_a_reset_to_a_time_uses_arrival_times(tmp_path: Path) -> None:
-    """Like `category tail --from`."""
+    """The option `--from` of `category tail` uses them, too."""
     now_ms = 1_000_000
     machine = Machine(tmp_path / "one", MemoryBus(lambda: now_ms), LocalFileStore(tmp_path / "place"))
     create_categories(machine.bus, [Copies])
@@ -128,7 +123,7 @@ def test_a_reset_to_a_time_uses_arrival_times(tmp_path: Path) -> None:
     now_ms = 2_000_000
     write(machine.bus, readings, generate_readings(10, 30))
     machine.run(Copies)
-    planned = reset(machine, Copies, datetime.fromtimestamp(1_500, timezone.utc))
+    planned = reset(machine, Copies, datetime.fromtimestamp(1_500, UTC))
     machine.run(Copies)
 
     assert planned.repeated == 20

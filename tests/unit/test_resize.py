@@ -28,23 +28,18 @@ from support.resizes import (
 from support.shop import Counted, Hourly, Numbered, Paid, Purchase
 
 import penstock as ps
-from penstock.ops.maintenance.reset import perform_reset, plan_reset
-from penstock.ops.maintenance.reset_plan import StatePolicy
-from penstock.ops.maintenance.reset_target import Edge, parse_offsets
-from penstock.ops.maintenance.resize import MisplacedKeys
-from penstock.ops.worker.backups import WorkerBackups
-from penstock.ops.worker.resume_checks import MaintenanceUnfinished, StateSuperseded
-from penstock.processors.declare.partitioner import bucket_of
-from penstock.transport.codecs.by_category import Codecs
-from penstock.transport.errors import GroupInUse
+from penstock.ops.change.maintenance.reset import perform_reset, plan_reset
+from penstock.ops.change.maintenance.reset_plan import StatePolicy
+from penstock.ops.change.maintenance.reset_target import Edge, parse_offsets
+from penstock.ops.change.maintenance.resize import MisplacedKeys
+from penstock.ops.kernel.shards.backups import WorkerBackups
+from penstock.ops.kernel.shards.resume_checks import MaintenanceUnfinished, StateSuperseded
+from penstock.processors.declare import bucket_of
+from penstock.transport import GroupInUse, Outgoing
+from penstock.transport.codecs import Codecs
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Outgoing
-from penstock.transport.tables.maintenance_log import newest_maintenance
-from penstock.transport.tables.maintenance_protocol import (
-    MaintenanceGap,
-    MaintenanceRefused,
-    MaintenanceStep,
-)
+from penstock.transport.tables import MaintenanceRefused, MaintenanceStep, newest_maintenance
+from penstock.transport.tables.maintenance_protocol import MaintenanceGap
 
 
 @pytest.mark.parametrize(("processor", "buckets"), KINDS)
@@ -109,7 +104,7 @@ def test_joined_categories_are_resized_together(machine: Machine) -> None:
 
 
 def test_a_category_can_be_resized_twice(machine: Machine) -> None:
-    """From three to six to twelve."""
+    """The buckets grow from three to six to twelve."""
     read_part(machine, Reminders)
     resize(machine, Reminders, 6)
     resize(machine, with_buckets(Reminders, 6), 12)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import penstock as ps
-from penstock.ops.clock import SteeredClock
-from penstock.ops.monitoring.reports import node_of
-from penstock.ops.monitoring.unread import READ_AGAIN_S, UNREAD_S, UnreadResults
-from penstock.ops.serving.read_counter import ReadCounter
+from penstock.ops.kernel import node_of
+from penstock.ops.serve.results.read_counter import ReadCounter
+from penstock.ops.shell import SteeredClock
+from penstock.ops.status.unread import READ_AGAIN_S, UNREAD_S, UnreadResults
 from penstock.transport.memory import MemoryBus
-from penstock.transport.tables.result_reads import reads_on
+from penstock.transport.tables import reads_on
 
 START_MS = 1_790_000_000_000
 
@@ -86,7 +86,7 @@ def test_the_reads_of_several_servers_add_up_and_survive_restarts() -> None:
 
 
 def test_a_server_saves_its_reads_at_its_end(wait_until: Callable[..., None]) -> None:
-    """Without waiting for the next minute; since its start, results count as served."""
+    """It does not wait for the next minute. Results count as served since its start."""
     bus = MemoryBus()
     counter = ReadCounter(bus, "a:1", ["counts"])
     counter.start()
@@ -98,7 +98,7 @@ def test_a_server_saves_its_reads_at_its_end(wait_until: Callable[..., None]) ->
 
 
 def test_unread_results_are_reported() -> None:
-    """After two weeks, unless another processor reads them; a read ends the finding."""
+    """The report comes after two weeks, unless another processor reads the results. A read ends the finding."""
     clock, bus = SteeredClock(START_MS), MemoryBus()
     counter = ReadCounter(bus, "a:1", ["counts", "others", "gone"], clock)
     counter.save()

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from threading import Event
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.subjects import EXACT, LEAST, MOST, Subject
 
-from penstock.ops.worker.backup_protocol import NoBackups
-from penstock.ops.worker.resume_checks import expect_existing, first_available
-from penstock.ops.worker.shard_loader import ShardLoader
-from penstock.ops.worker.shard_opener import LoadedShard
-from penstock.ops.worker.sink_writers import SinkWriters, open_sink
+from penstock.ops.kernel.shards.backup_protocol import NoBackups
+from penstock.ops.kernel.shards.resume_checks import expect_existing, first_available
+from penstock.ops.kernel.shards.shard_loader import ShardLoader
+from penstock.ops.kernel.shards.shard_opener import LoadedShard
+from penstock.ops.kernel.shards.sink_writers import SinkWriters, open_sink
+from penstock.ops.kernel.telemetry.waits import Waits
+from penstock.processors.shard import Offsets, Overlay, StatePosition, is_committed, new_shard, resume
 from penstock.processors.shard.checkpoints import next_id
-from penstock.processors.shard.overlay import Overlay
-from penstock.processors.shard.position import Offsets, StatePosition
-from penstock.processors.shard.resume_point import AmbiguousTransaction, is_committed, resume
-from penstock.processors.shard.shard import new_shard
-from penstock.state.protocols import Delta, MemoryShardState, ShardIdentity, StateFolder
-from penstock.state.remote.errors import StoreRefused, StoreUnreachable
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.errors import OffsetOutOfRange
+from penstock.processors.shard.resume_point import AmbiguousTransaction
+from penstock.state import Delta, MemoryShardState, ShardIdentity, StateFolder
+from penstock.state.remote import StoreRefused, StoreUnreachable
+from penstock.transport import Bucket, CategorySpec, OffsetOutOfRange, Outgoing, Position
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket, Outgoing, Position
+from penstock.transport.memory.network import REQUEST_LIMIT_S, Network
 
+T = TypeVar("T")
 OFFSETS = st.dictionaries(st.sampled_from(["a", "b"]), st.integers(0, 50))
 SOME_OFFSETS = st.dictionaries(st.sampled_from(["a", "b"]), st.integers(0, 3), min_size=1)
 CHANGES = st.dictionaries(st.binary(max_size=2), st.none() | st.binary(max_size=3), max_size=5)
@@ -145,22 +145,23 @@ def state_at(offset: int) -> MemoryShardState:
 
 @pytest.fixture
 def make_loader(bus: MemoryBus) -> Iterator[Callable[[StateFolder], ShardLoader]]:
-    """Return a loader that opens shards in a thread."""
+    """Return a loader that opens shards in threads."""
     made: list[ShardLoader] = []
-    with ThreadPoolExecutor(1) as threads:
+    with ThreadPoolExecutor(2) as threads:
 
-        def make(states: StateFolder) -> ShardLoader:
+        def make(states: StateFolder, network: Network | None = None) -> ShardLoader:
             made.append(
                 ShardLoader(
                     SUBJECT(),
-                    bus,
+                    MemoryBus(cluster=bus.cluster, network=network),
                     states,
                     NoBackups(),
                     threads,
                     worker="it",
                     from_earliest=False,
                     now_ms=lambda: 0,
-                    sinks=SinkWriters(SUBJECT, open_sink),
+                    sinks=SinkWriters(SUBJECT, open_sink, Waits()),
+                    waits=Waits(),
                 )
             )
             return made[-1]
@@ -267,6 +268,39 @@ def test_retries_stop_when_the_shard_is_no_longer_needed(
     assert list(loader.opened()) == []
 
 
+class SilentNetwork(Network):
+    """A network without answers until it is released."""
+
+    def __init__(self) -> None:
+        self.is_asked = Event()
+        self.is_released = Event()
+
+    def request(self, what: str, effect: Callable[[], T], limit_s: float = REQUEST_LIMIT_S) -> T:
+        """Wait for the release, and answer."""
+        self.is_asked.set()
+        assert self.is_released.wait(60)
+        return super().request(what, effect, limit_s)
+
+
+def test_a_canceled_opening_that_waited_for_the_bus_leaves_the_state_alone(
+    make_loader: Callable[..., ShardLoader],
+    wait_until: Callable[[Callable[[], bool]], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """After an outage, the shard's next opening may hold its state, and a second one would make an older copy the current state."""
+    caplog.set_level("INFO")
+    states, network = SingleStateFolder(state_at(3)), SilentNetwork()
+    loader = make_loader(states, network)
+    loader.begin([BUCKET.number])
+    assert network.is_asked.wait(60)
+    wait_until(loader._openings[BUCKET.number].shard.running)
+    loader.cancel_all()
+    network.is_released.set()
+    wait_until(lambda: "its opening was canceled" in caplog.text)
+
+    assert states.open_calls == 0
+
+
 def test_a_store_error_other_than_an_outage_is_not_retried(opened: Callable[[StateFolder], LoadedShard]) -> None:
     """A wrong password stays wrong."""
 
@@ -322,7 +356,7 @@ def test_an_overlay_reads_as_if_all_changes_were_saved(
 
 
 def test_partials_of_a_failed_checkpoint_merge_with_later_partials() -> None:
-    """Neither earlier nor later changes are lost, and none counts twice."""
+    """Earlier and later changes are kept, and each counts once."""
     overlay = Overlay(MemoryShardState(), lambda earlier, later: earlier + later)
     overlay.add({b"k": b"1", b"only": b"x"})
     snapshot = overlay.snapshot()

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.errors import DeclarationError, PenstockError
-from penstock.ops.worker.preflight import InputsChanged, prepare
-from penstock.processors.declare.processor import Processor
-from penstock.processors.shard.checkpoints import Step, steps_of
+from penstock.ops.kernel import prepare
+from penstock.ops.kernel.shards.preflight import InputsChanged
+from penstock.processors.declare import Processor
+from penstock.processors.shard import Step, steps_of
 from penstock.testing import Crash, Driver
-from penstock.transport.messages import Bucket, Outgoing, Position
+from penstock.transport import Bucket, Outgoing, Position
 
 
 class Call(ps.Record, frozen=True):
@@ -160,7 +161,7 @@ def test_last_attempt_goes_to_the_dead_letters_with_the_first_origin() -> None:
 
 
 def test_other_exceptions_are_not_retried() -> None:
-    """Only exceptions in `on` are; others go to the dead letters at once."""
+    """Exceptions that `on` does not list go to the dead letters at once."""
 
     class Careful(Fetch):
         on_error = ps.Retry(on=(TimeoutError,))
@@ -205,7 +206,7 @@ class PerHour(ps.Aggregator):
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_watermark_waits_for_events_that_wait_for_a_retry(restarts: bool) -> None:
-    """A window downstream contains a retried event, although later events passed its end; also after a restart."""
+    """A window downstream contains a retried event, although later events passed its end, even after a restart."""
     hourly = ps.Category("hourly", Hourly, key="key", event_time="at")
     driver = driver_of(Fetch, PerHour)
     driver.send(CALLS, [Call("ann", 1, failures=2), Call("ann", 2), Call("ann", HOUR_MS + 5)])
@@ -227,7 +228,7 @@ def test_watermark_waits_for_events_that_wait_for_a_retry(restarts: bool) -> Non
 
 @pytest.mark.parametrize("step", [*steps_of(Counts), None])
 def test_crash_neither_loses_nor_doubles_an_event(step: Step | None) -> None:
-    """A crash in any gap of any checkpoint: each event counts once, and has one output."""
+    """The crash may be in any gap of any checkpoint. Each event counts once, and has one output."""
     driver = driver_of(Counts)
     calls = [Call(f"k{number % 3}", number, failures=number % 3) for number in range(9)]
     driver.send(CALLS, [*calls[:5], Crash(step), *calls[5:]])
@@ -245,7 +246,7 @@ def test_crash_neither_loses_nor_doubles_an_event(step: Step | None) -> None:
     st.lists(st.floats(0.1, 6), max_size=6),
 )
 def test_every_event_is_processed_or_a_dead_letter(calls: list[tuple[int, int]], pauses: list[float]) -> None:
-    """Whatever fails and however time passes, events that succeed within the attempts have one output, and the others one letter."""
+    """Events that succeed within the attempts have one output, and the others one letter, for any failures and times."""
     driver = driver_of(Fetch)
     events = [Call(f"k{key}", number, failures) for number, (key, failures) in enumerate(calls)]
     driver.send(CALLS, events)
@@ -270,7 +271,7 @@ def test_restart_keeps_waiting_events() -> None:
 
 
 def test_unsafe_declarations_are_refused() -> None:
-    """Semantics that could lose or double a waiting event, several inputs, sinks, windows, and waits beyond the retention."""
+    """These have semantics that could lose or double a waiting event, several inputs, sinks, windows, or waits beyond the retention."""
 
     class Inexact(Counts):
         output_semantics = ps.Semantics.AT_LEAST_ONCE
@@ -288,7 +289,7 @@ def test_unsafe_declarations_are_refused() -> None:
         on_error = ps.Retry(after=timedelta(days=1), factor=10, attempts=3)
 
     class Outside(Fetch):
-        writes = ps.sinks.MemoryTable(Done)  # type: ignore[assignment]
+        writes = ps.sinks.MemorySink(Done)  # type: ignore[assignment]
 
     for processor, words in (
         (Outside, "writes a sink"),
@@ -338,7 +339,7 @@ class Echo(ps.Stateless):
 
 
 def test_event_time_from_the_timestamp_of_the_message_stays() -> None:
-    """A later attempt sees the timestamp of the first message, not that of the waiting one."""
+    """A later attempt sees the timestamp of the first message, not of the waiting one."""
     driver = Driver(Echo)
     before_ms = driver.clock.now_ms()
     driver.send(STAMPED, [b'{"key": "ann"}'])
@@ -391,7 +392,7 @@ class Careful(Fetch):
 
 
 def test_events_that_fail_for_good_count_among_all_events_for_the_dead_letter_limit() -> None:
-    """Not among those of the last retry category, which contains no others."""
+    """The last retry category contains only failing events, so a share of it would always exceed the limit."""
     driver = driver_of(Careful)
     driver.send(CALLS, [Call("ann", number, failures=99 * (not number % 10)) for number in range(100)])
     pass_time(driver, 25)
@@ -402,7 +403,7 @@ def test_events_that_fail_for_good_count_among_all_events_for_the_dead_letter_li
 
 @pytest.mark.parametrize("before_crash", [0, 2])
 def test_a_worker_stops_when_events_in_a_row_have_failed_for_good(before_crash: int) -> None:
-    """Also if some of them have failed before a crash. The error names the bucket in which they were read first."""
+    """Some of them may have failed before a crash. The error names the bucket in which they were read first."""
     driver = driver_of(Careful)
     driver.send(CALLS, [Call("ann", number, failures=99) for number in range(before_crash)])
     pass_time(driver, 25)

@@ -6,7 +6,8 @@ from itertools import islice
 
 import pytest
 
-from penstock.processors.retry import LOG_EVERY_S, LogRateLimiter, OutageLog, Retry, backoff
+from penstock.processors import CallRetry, LogRateLimiter, OutageLog, backoff
+from penstock.processors.retry import LOG_EVERY_S
 
 
 class Clock:
@@ -48,7 +49,7 @@ def test_a_retry_returns_the_first_success_and_reports_the_first_error(failures:
             raise Interrupted(str(attempts))
         return attempts
 
-    retry = Retry(1e6, clock=clock, pause=clock.pause)
+    retry = CallRetry(1e6, clock=clock, pause=clock.pause)
 
     assert retry.call(attempt, Interrupted, reported.append) == failures + 1
     assert [str(error) for error in reported] == ["1"][:failures]

@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, count, repeat
 from pathlib import Path
+from socketserver import UnixStreamServer
+from threading import Thread
+from typing import Any
+from xmlrpc.client import Fault
+from xmlrpc.server import SimpleXMLRPCDispatcher, SimpleXMLRPCRequestHandler
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 from support.deployed import MemorySupervisor, stored_versions, version_of
 
-from penstock.ops.deploy.errors import SupervisorUnavailable, UpdateFailed, WorkerFailed
+from penstock.ops.deploy import DeploymentFiles, SupervisorUnavailable, WorkerFailed, observed_deployments
+from penstock.ops.deploy.errors import UpdateFailed
 from penstock.ops.deploy.process_supervisor import ProcessState, ProcessStatus
 from penstock.ops.deploy.readiness import LocalWorkers
-from penstock.ops.deploy.registry import DeploymentFiles, DesiredState, WorkerStart
-from penstock.ops.deploy.supervised_rollout import SupervisedRollout
-from penstock.ops.deploy.supervisord import Supervisord, worker_config
+from penstock.ops.deploy.registry import DesiredState, WorkerStart
+from penstock.ops.deploy.targets.supervised_rollout import SupervisedRollout
+from penstock.ops.deploy.targets.supervisord import SOCKET, Supervisord, worker_config
 from penstock.ops.deploy.worker_logs import log_of
-from penstock.ops.worker.identity import RestartCount
-from penstock.processors.apps.app_files import Contents
+from penstock.ops.kernel.process.identity import RestartCount
+from penstock.processors.apps import Contents
 
 
 class Killed(BaseException):
@@ -126,7 +133,7 @@ def test_a_failed_first_version_leaves_no_worker(tmp_path: Path) -> None:
 
 
 def test_without_a_supervisor_nothing_is_deployed(tmp_path: Path) -> None:
-    """For instance without systemd: the command can be repeated with another target."""
+    """The command can be repeated, also with another target."""
     files = stored_versions(tmp_path, 1)
     supervisor = MemorySupervisor(files, set())
 
@@ -154,7 +161,7 @@ def test_versions_with_different_inputs_never_run_at_the_same_time(tmp_path: Pat
 
 
 def test_scaling_does_not_restart_remaining_workers(tmp_path: Path) -> None:
-    """Scaling up and down; a new worker that does not become ready raises an error and keeps restarting."""
+    """Workers are added or removed. A new worker that does not become ready raises an error and keeps restarting."""
     files, supervisor, rollout = deployed(tmp_path, bad=set())
     rollout.scale(4)
     assert supervisor.running == {0: 1, 1: 1, 2: 1, 3: 1}
@@ -181,7 +188,7 @@ def test_the_same_version_again_waits_for_its_workers(tmp_path: Path) -> None:
 
 
 def test_a_stopped_deployment_remembers_its_workers(tmp_path: Path) -> None:
-    """The next deployment starts as many, unless it names a number; also after a start that failed."""
+    """The next deployment starts as many, unless it names a number. A failed start does not change that."""
     files, supervisor, rollout = deployed(tmp_path, bad=set())
     rollout.stop()
     assert supervisor.running == {}
@@ -197,7 +204,7 @@ def test_a_stopped_deployment_remembers_its_workers(tmp_path: Path) -> None:
 
 
 def test_a_rollback_never_chooses_a_version_that_crashed(tmp_path: Path) -> None:
-    """Also if the version had become ready, and crashed later, until another one replaced it. A version that works again may be chosen."""
+    """The version may have become ready before it crashed and was replaced. A version that works again may be chosen."""
     files, supervisor, rollout = deployed(tmp_path, bad=set())
     rollout.update(files.version(2))
     supervisor._bad.add(2)
@@ -227,6 +234,25 @@ def test_a_version_has_crashed_if_its_worker_restarted_again_and_again(tmp_path:
     assert has_crashed(2_000, 1_500, 1_000)
     assert not has_crashed(4_000, 3_000, 1_000)
     assert not has_crashed()
+
+
+def test_an_observer_sees_the_restarts_that_a_worker_could_not_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The restarts are those of each worker of the present version. Restarts of an earlier version do not count."""
+    files = stored_versions(tmp_path, 1)
+    files.save_desired_state(DesiredState(1, (1, 1)))
+    monkeypatch.setattr(observed_deployments, "local_workers", lambda files, _: LocalWorkers(files, Starting()))
+    version = files.version(1)
+    now_ms = time.time_ns() // 1_000_000
+    starts = Path(version.settings.folder, "state", files.name, "workers", "numbered-1.starts")
+    starts.parent.mkdir(parents=True)
+    starts.write_bytes(msgspec.json.encode(RestartCount(True, (version.time_ms - 1, now_ms, now_ms + 1))))
+
+    found = observed_deployments.observed_deployment(tmp_path, files.name)
+
+    assert found is not None
+    assert found.restarts_ms == ((), (now_ms, now_ms + 1))
 
 
 class Starting:
@@ -296,7 +322,7 @@ def test_a_failed_worker_is_reported_with_the_lines_of_its_run(tmp_path: Path, i
 
 
 def test_a_successor_is_reported_without_the_lines_of_the_worker_that_still_runs(tmp_path: Path) -> None:
-    """Both log at the same time during an update, each to a log of its own."""
+    """Both log at the same time during an update, each to its own log."""
     files, supervisor = stored_versions(tmp_path, 1), Supervisord(tmp_path)
     logs = [log_of(tmp_path, "totals", 0, slot) for slot in (0, 1)]
     logs[0].parent.mkdir(parents=True)
@@ -311,15 +337,46 @@ def test_a_successor_is_reported_without_the_lines_of_the_worker_that_still_runs
 
 
 def test_a_started_worker_is_reported_without_the_lines_before_its_start(tmp_path: Path) -> None:
-    """The program that supervisors start notes where its log begins."""
+    """The program that the supervisor starts notes where its log begins."""
     files, log = stored_versions(tmp_path, 1), log_of(tmp_path, "totals", 0, 0)
     files.save_desired_state(DesiredState(1, (1,)))
     log.parent.mkdir(parents=True)
     log.write_text("an old error\n")
     with log.open("ab") as output:
-        command = [sys.executable, "-m", "penstock.ops.deploy.launch", str(tmp_path), "totals", "0"]
+        command = [sys.executable, "-m", "penstock.ops.deploy.launch", str(tmp_path), "totals", "0", "0"]
         subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, timeout=60, check=False)
     tail = Supervisord(tmp_path).log_tail("totals", 0, files.last_start(0))
 
     assert "an old error" not in tail
     assert "declares no processor" in tail
+
+
+class RefusingSupervisor(UnixStreamServer, SimpleXMLRPCDispatcher):
+    """Answers each request as supervisord does if it may not run the program."""
+
+    class _Handler(SimpleXMLRPCRequestHandler):
+        disable_nagle_algorithm = False
+
+        def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+            """Log nothing: a client of this socket has no address."""
+
+    def __init__(self, path: Path) -> None:
+        SimpleXMLRPCDispatcher.__init__(self, allow_none=True)
+        UnixStreamServer.__init__(self, str(path), self._Handler)
+
+    def _dispatch(self, method: str, params: Iterable[Any]) -> Any:
+        raise Fault(21, "NOT_EXECUTABLE: no permission to run command '/opt/app/bin/python'")
+
+
+def test_a_request_that_supervisord_refuses_is_an_error_with_its_reason() -> None:
+    """The error replaces a traceback of the protocol. The folder's path is short, as sockets require."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        files = stored_versions(Path(folder), 1)
+        (Path(folder) / "supervisor").mkdir()
+        with RefusingSupervisor(Path(folder) / "supervisor" / SOCKET) as server:
+            Thread(target=server.serve_forever, daemon=True).start()
+            with pytest.raises(
+                SupervisorUnavailable, match=r"NOT_EXECUTABLE: no permission to run command .* Other workers continue"
+            ):
+                Supervisord(Path(folder)).restart(files.name, 0)
+            server.shutdown()

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.processors.runs import runs_of
+from penstock.processors import runs_of
 
 
 @given(st.lists(st.integers(0, 2)))

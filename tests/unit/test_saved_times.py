@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.processors.keyed_state.changes import EmptyState
+from penstock.processors.keyed_state import EmptyState
+from penstock.processors.time import FOREVER_MS, NEVER_MS, BucketProgress, CommittedTimes, ShardTime
 from penstock.processors.time.saved_times import MAX_TEXT, progress_of, text_of
-from penstock.processors.time.shard_time import CommittedTimes, ShardTime
-from penstock.processors.time.watermarks import FOREVER_MS, NEVER_MS, BucketProgress
 
 TIMES = st.lists(st.integers(NEVER_MS, FOREVER_MS), max_size=300)
 STRATEGIES = st.sampled_from(
@@ -25,7 +24,7 @@ STRATEGIES = st.sampled_from(
 def test_an_owner_that_continues_from_committed_times_reaches_the_same_watermarks(
     strategies: dict[str, ps.watermarks.Watermark], batches: list[tuple[str, list[int]]]
 ) -> None:
-    """As one that never stopped, after each event."""
+    """They equal the watermarks of an owner that never stopped, after each event."""
     whole, restarted = (ShardTime(strategies, EmptyState()) for _ in range(2))
     for category, times in batches:
         expected = whole.observe(category, times)

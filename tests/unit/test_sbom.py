@@ -40,7 +40,7 @@ def script() -> Any:
 
 
 def test_a_bill_has_hashes_scopes_and_dependencies(tmp_path: Path) -> None:
-    """Of each version of a package."""
+    """Each version of a package has its own."""
     (tmp_path / "lock").write_text(LOCK)
     (tmp_path / "pyproject.toml").write_text('[project]\ndependencies = ["Alpha>=1"]\n')
     bill = script().bill_of(tmp_path / "lock", tmp_path / "pyproject.toml")

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.statuses import NOW_MS, processor_status, shard_status, worker_status
 
-from penstock.ops.autoscaling.load_sample import ScalingDecision, ScalingLimits
-from penstock.ops.autoscaling.policy import ScalingPolicy
-from penstock.ops.monitoring.status import ShardStatus
+from penstock.ops.status.autoscaling.load_sample import ScalingDecision, ScalingLimits
+from penstock.ops.status.autoscaling.policy import ScalingPolicy
+from penstock.ops.status.status import ShardStatus
 
 INTERVAL_S = 10
 CAPACITY = 1_000.0
@@ -77,7 +77,7 @@ def test_an_overload_adds_the_required_workers() -> None:
 
 
 def test_a_shrinking_backlog_adds_no_workers() -> None:
-    """A large backlog alone is no reason, if the workers catch up in time."""
+    """A large backlog alone adds no worker if the workers catch up in time."""
     processor = SimulatedProcessor(backlog=300_000, workers=4)
     numbers = processor.run(1_000, 80)
 
@@ -120,7 +120,7 @@ def test_a_steady_input_leads_to_a_steady_number(input_rate: float) -> None:
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 20_000), st.integers(10, 600)), max_size=12))
 def test_the_number_stays_within_the_limits(phases: list[tuple[float, int]]) -> None:
-    """At any input rate, for any time."""
+    """The input rate and the time do not matter."""
     processor = SimulatedProcessor()
 
     assert {number for input_rate, seconds in phases for number in processor.run(input_rate, seconds)} <= set(

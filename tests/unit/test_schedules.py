@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from support.disks import Disk, copy_of, restart
 
 import penstock as ps
-from penstock.backfill.errors import BackfillRefused
+from penstock.backfill import BackfillRefused
 from penstock.backfill.run.plans import order_of
-from penstock.ops.testing import Crash, Driver
-from penstock.processors.errors import DeclarationError, ProcessorFailed
-from penstock.processors.shard.checkpoints import Step, steps_of
-from penstock.processors.time.schedules import FIRINGS_AT_ONCE, Firing, ScheduledFirings, merge_schedules
-from penstock.state.protocols import MemoryShardState
+from penstock.ops.kernel import Crash, Driver
+from penstock.processors import DeclarationError, ProcessorFailed
+from penstock.processors.shard import Step, steps_of
+from penstock.processors.time import Firing, ScheduledFirings, merge_schedules
+from penstock.processors.time.schedules import FIRINGS_AT_ONCE
+from penstock.state import MemoryShardState
 
 MINUTE_MS = 60_000
 WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
@@ -80,7 +81,7 @@ def test_the_next_time_is_the_next_minute_that_the_expression_selects(
         schedule = ps.Cron(text, zone)
     except DeclarationError:
         return  # such as the 31st of February
-    after = datetime(*start, tzinfo=timezone.utc) + timedelta(minutes=minutes)
+    after = datetime(*start, tzinfo=UTC) + timedelta(minutes=minutes)
     following = (after + timedelta(minutes=number) for number in range(1, 4_320))
     expected = next((at for at in following if selects(selected, at.astimezone(ZoneInfo(zone)))), None)
     found = schedule.next_after(round(after.timestamp()) * 1_000)
@@ -118,7 +119,7 @@ def test_names_of_months_and_weekdays_are_numbers() -> None:
     ],
 )
 def test_a_schedule_that_never_fires_is_refused(make: Callable[[], object], reason: str) -> None:
-    """Where it is declared, with what is allowed."""
+    """The declaration is refused, with the allowed forms."""
     with pytest.raises(DeclarationError, match=reason):
         make()
 
@@ -134,7 +135,7 @@ def test_a_schedule_that_never_fires_is_refused(make: Callable[[], object], reas
 def test_each_time_fires_once_whenever_the_shard_is_saved(
     steps: list[tuple[str, int]], every: int, catch_up: bool
 ) -> None:
-    """A crash forgets the firings since the last checkpoint. The saved ones are each multiple of the interval once, or are counted as skipped."""
+    """A crash forgets the firings since the last checkpoint. Each multiple of the interval fires once, or is counted as skipped."""
     schedules = {"beat": ps.Interval(timedelta(milliseconds=every), catch_up=catch_up)}
     saved, now, kept, unsaved = MemoryShardState(), 1_000, list[Firing](), list[Firing]()
     firings, begin = ScheduledFirings(schedules, 3, saved), None
@@ -172,7 +173,7 @@ def test_a_worker_catches_up_in_turns() -> None:
 
 
 def test_a_year_without_a_worker_is_one_firing() -> None:
-    """Also with a short interval."""
+    """The interval may be short."""
     firings = ScheduledFirings({"beat": ps.Interval(timedelta(milliseconds=1))}, 0, MemoryShardState())
     assert list(firings.due(0)) == []
 
@@ -180,7 +181,7 @@ def test_a_year_without_a_worker_is_one_firing() -> None:
 
 
 def test_a_shard_with_the_keys_of_several_shards_fires_from_the_earliest_of_them() -> None:
-    """Otherwise, a resize between two firings would lose one for some keys."""
+    """A resize between two firings would otherwise lose one for some keys."""
     schedules = {"a": ps.Interval(timedelta(milliseconds=10)), "b": ps.Interval(timedelta(milliseconds=10))}
     states = [MemoryShardState(), MemoryShardState(), MemoryShardState()]
     for state, now in zip(states, (20, 40), strict=False):
@@ -250,7 +251,7 @@ def in_order(found: Iterable[Sum]) -> list[Sum]:
 
 
 def test_a_schedule_fires_without_events_for_each_shard_and_sees_its_states() -> None:
-    """When the clock reaches it and not before, with saved and unsaved states, and without deleted ones."""
+    """It fires when the clock reaches its time, and not before. It sees saved and unsaved states, and no deleted ones."""
     driver = Driver(Sums, start_ms=START_MS)
     driver.send(sales, [Sale("a", START_MS, 1), Sale("b", START_MS, 2), Sale("c", START_MS, 3), Sale("d", START_MS, 4)])
     driver.advance(39)
@@ -284,7 +285,7 @@ def test_a_firing_takes_effect_once_after_a_crash(processor: type[Sums], step: S
 
 
 def test_firings_of_a_pause_follow_when_a_worker_runs_again() -> None:
-    """All with `catch_up`; otherwise the latest, with the number of the others."""
+    """With `catch_up`, all of them follow. Otherwise the latest follows, with the number of the others."""
     firings = list[ps.Firing]()
 
     class Both(Sums):
@@ -379,7 +380,7 @@ class Copies(ps.Stateless):
 def test_schedules_that_cannot_fire_are_refused(
     base: type[ps.Processor], declared: dict[str, Any], reason: str
 ) -> None:
-    """Before the first event, with what to declare."""
+    """They are refused before the first event, with a valid declaration."""
     with pytest.raises(DeclarationError, match=reason):
         declared_class(base, declared).check()
 
@@ -389,6 +390,6 @@ def declared_class(base: type[ps.Processor], declared: dict[str, Any]) -> type[p
 
 
 def test_a_backfill_refuses_schedules() -> None:
-    """It has no time of day, and its results would lack the firings' outputs without a word."""
+    """A backfill has no time of day, and its results would silently lack the outputs of the firings."""
     with pytest.raises(BackfillRefused, match=r"has schedules \(minutely\)"):
         order_of(Sums, None)

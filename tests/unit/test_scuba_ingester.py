@@ -16,13 +16,12 @@ from support.scuba_site import KEEP, START_MS, Hit, hits, new_bus, random_hits, 
 from typer.testing import CliRunner
 
 import penstock as ps
-from penstock.ops.cli.command_line import app as command
-from penstock.ops.clock import SteeredClock
-from penstock.ops.scuba.errors import ScubaRefused
-from penstock.ops.scuba.flat_columns import FlatColumns
-from penstock.ops.scuba.sampling import SampleRate, sampled
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.messages import Bucket, Outgoing
+from penstock.ops.serve.rows.errors import ScubaRefused
+from penstock.ops.serve.rows.flat_columns import FlatColumns
+from penstock.ops.serve.rows.sampling import SampleRate, sampled
+from penstock.ops.shell import SteeredClock
+from penstock.ops.shell.command_line.main import app as command
+from penstock.transport import Bucket, CategorySpec, Outgoing
 
 
 @pytest.fixture
@@ -128,7 +127,7 @@ def test_only_sampled_events_are_decoded_and_each_row_has_its_rate(clock: Steere
 
 
 def test_a_table_in_memory_begins_with_the_oldest_event_that_is_kept(clock: SteeredClock) -> None:
-    """After a restart, too: it reads them again."""
+    """A restart reads them again, too."""
     bus = new_bus(clock)
     send(bus, random_hits(30, seed=5))
     clock.advance(KEEP.total_seconds())
@@ -142,7 +141,7 @@ def test_a_table_in_memory_begins_with_the_oldest_event_that_is_kept(clock: Stee
 
 
 def test_a_file_continues_after_its_last_event(clock: SteeredClock, tmp_path: Path) -> None:
-    """Also with another sampling rate; rows of each rate remain. An event that was read and not stored is read again."""
+    """The sampling rate may change, and rows of each rate remain. An event that was read but not stored is read again."""
     bus, file = new_bus(clock), tmp_path / "folder" / "hits.duckdb"
     send(bus, random_hits(30, seed=7))
     with scuba_on(bus, clock, file=file) as scuba:
@@ -161,7 +160,7 @@ def test_a_file_continues_after_its_last_event(clock: SteeredClock, tmp_path: Pa
 
 
 def test_a_topic_that_is_created_again_is_read_from_its_start(clock: SteeredClock, tmp_path: Path) -> None:
-    """While Scuba runs and while it does not. Its offsets begin again, and its events are others."""
+    """Scuba may be running or not. Offsets begin again, and the events are different."""
     bus, file = new_bus(clock), tmp_path / "hits.duckdb"
     send(bus, random_hits(30, seed=9))
     with scuba_on(bus, clock, file=file) as scuba:
@@ -200,7 +199,7 @@ def test_new_buckets_are_read(clock: SteeredClock) -> None:
 
 
 def test_events_that_expire_unread_are_counted(clock: SteeredClock) -> None:
-    """Reading goes on at the first event that the bus still has."""
+    """Reading continues at the first event that the bus still has."""
     bus = new_bus(clock)
     with scuba_on(bus, clock) as scuba:
         scuba.read()
@@ -232,7 +231,7 @@ def test_old_rows_are_dropped_by_age(clock: SteeredClock) -> None:
 
 
 def test_old_rows_are_dropped_by_size(clock: SteeredClock, tmp_path: Path) -> None:
-    """The newest remain; the file does not contain the others any more."""
+    """The newest rows remain, and the file no longer contains the others."""
     bus, file = new_bus(clock), tmp_path / "hits.duckdb"
     limit = 40_000
     with scuba_on(bus, clock, file=file, max_bytes=limit) as scuba:
@@ -252,7 +251,7 @@ def test_old_rows_are_dropped_by_size(clock: SteeredClock, tmp_path: Path) -> No
 
 
 def test_a_file_with_other_columns_is_refused_and_unchanged(clock: SteeredClock, tmp_path: Path) -> None:
-    """A new column is none of them: it is NULL in earlier rows."""
+    """A new column does not count: earlier rows have NULL there."""
 
     class Wider(ps.Record, frozen=True):
         page: str
@@ -299,7 +298,7 @@ KILLED = """
 import sys
 from pathlib import Path
 from support.scuba_site import START_MS, new_bus, random_hits, scuba_on, send
-from penstock.ops.clock import SteeredClock
+from penstock.ops.shell.process.clock import SteeredClock
 
 clock = SteeredClock(START_MS)
 bus = new_bus(clock)
@@ -313,7 +312,7 @@ with scuba_on(bus, clock, file=Path(sys.argv[1])) as scuba:
 
 
 def test_a_kill_duplicates_no_row(clock: SteeredClock, tmp_path: Path) -> None:
-    """Killed at any moment, a file contains each event at most once, and its position is the one after them."""
+    """A file may be killed at any moment: it contains each event at most once, and its position follows them."""
     file = tmp_path / "hits.duckdb"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     counts = []
@@ -335,7 +334,7 @@ def test_a_kill_duplicates_no_row(clock: SteeredClock, tmp_path: Path) -> None:
 
 
 def test_a_file_of_something_else_is_refused_and_unchanged(clock: SteeredClock, tmp_path: Path) -> None:
-    """Also one that another process uses."""
+    """A file that another process uses is refused, too."""
     file = tmp_path / "notes.txt"
     file.write_text("no database")
     with pytest.raises(ScubaRefused, match="cannot be opened"), scuba_on(new_bus(clock), clock, file=file):
@@ -362,7 +361,7 @@ class Copy(ps.Stateless):
     ("options", "reason"),
     [
         (["--host", "0.0.0.0"], "PENSTOCK_SCUBA_TOKEN"),  # noqa: S104 - must be refused
-        (["--host", "0.0.0.0", "--token", "short"], "could be guessed"),  # noqa: S104 - must be refused
+        (["--token-file", __file__], "does not fit into a header"),
         (["other"], "declares no category 'other'"),
         (["--max-size", "3"], "not a size"),
         (["--max-size", "4GB"], "larger than --memory"),
@@ -372,7 +371,7 @@ class Copy(ps.Stateless):
     ],
 )
 def test_impossible_options_are_refused(tmp_path: Path, options: list[str], reason: str) -> None:
-    """Before anything is started, with what to do."""
+    """They are refused before anything starts, with what to do."""
     app = tmp_path / "views.py"
     app.write_text(APP)
     done = CliRunner().invoke(command, ["scuba", "serve", str(app), *options], env={"COLUMNS": "300"})

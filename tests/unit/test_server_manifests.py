@@ -12,20 +12,20 @@ from support.deployed import on_a_cluster, version_of
 from support.kubectl import Kubectl
 from typer.testing import CliRunner
 
-from penstock.ops.cli.command_line import Penstock
-from penstock.ops.cli.command_line import app as commands
-from penstock.ops.cli.root import commands_of
+from penstock.ops.deploy import DeployedServer, DeploymentFiles, Version
 from penstock.ops.deploy.errors import DeployError
-from penstock.ops.deploy.kubernetes_rollout import KubernetesRollout, expect_reachable, manifest_list
-from penstock.ops.deploy.manifests import manifests_of
-from penstock.ops.deploy.pods import Manifest, prerequisites
-from penstock.ops.deploy.registry import DeploymentFiles
-from penstock.ops.deploy.version import PodSettings, Server, Shape, Version
-from penstock.processors.apps.app_files import Contents
+from penstock.ops.deploy.targets.kubernetes_rollout import KubernetesRollout, expect_reachable, manifest_list
+from penstock.ops.deploy.targets.manifests import manifests_of
+from penstock.ops.deploy.targets.pods import Manifest, prerequisites
+from penstock.ops.deploy.version import PodSettings, VersionShape
+from penstock.ops.shell.command_line.main import Penstock
+from penstock.ops.shell.command_line.main import app as commands
+from penstock.ops.shell.command_line.root import commands_of
+from penstock.processors.apps import Contents
 
 KUBERNETES = "1.33"
 TABLE_OPTIONS = ("--key", "carrier", "--value", "top", "--host", "0.0.0.0", "--port", "8720", "--connections", "9")  # noqa: S104
-LASER = Server(
+LASER = DeployedServer(
     ("laser", "serve", "tops.1", "--app"),
     ("--category", "tops", *TABLE_OPTIONS, "--http", "8780"),
     ("rediss://penstock-laser-tops-1:8720", "https://penstock-laser-tops-1:8780"),
@@ -33,7 +33,7 @@ LASER = Server(
     replica_of="laser.tops",
     certificate=("/home/ann/tls.pem", "/home/ann/key.pem"),
 )
-DAILY = Server(
+DAILY = DeployedServer(
     ("laser", "serve", "tops.1"),
     ("--parquet", "hdfs://name:8020/tops", *TABLE_OPTIONS),
     ("redis://penstock-laser-tops-1:8720",),
@@ -44,13 +44,13 @@ DAILY = Server(
 SCUBA_OPTIONS = ("--keep", "2h", "--sample", "1.0", "--max-size", "1GB", "--memory", "2GB", "--timeout", "10s")
 
 
-def scuba(folder: Path) -> Server:
+def scuba(folder: Path) -> DeployedServer:
     """Return a server whose rows are in its folder."""
     words = ("views", *SCUBA_OPTIONS, "--file", f"{folder}/state/scuba.views/rows.duckdb", "--port", "8740")
-    return Server(("scuba", "serve"), words, ("http://penstock-scuba-views:8740",), has_worker=False)
+    return DeployedServer(("scuba", "serve"), words, ("http://penstock-scuba-views:8740",), has_worker=False)
 
 
-def version(folder: Path, name: str, server: Server, token: str = "PENSTOCK_LASER_TOKEN") -> Version:  # noqa: S107 - a name
+def version(folder: Path, name: str, server: DeployedServer, token: str = "PENSTOCK_LASER_TOKEN") -> Version:  # noqa: S107 - a name
     """Return a version of a server for Kubernetes."""
     placed = on_a_cluster(version_of(folder, 1, name=name), PodSettings("registry/app:7", "streams"))
     settings = replace(placed.settings, variables=(token,), config="/etc/penstock.toml", secured=True)
@@ -61,7 +61,7 @@ def servers(folder: Path) -> dict[str, Version]:
     """Return every kind of server."""
     return {
         "laser": version(folder, "laser.tops.1", LASER),
-        "daily": replace(version(folder, "laser.tops.1", DAILY), shape=Shape(None, {})),
+        "daily": replace(version(folder, "laser.tops.1", DAILY), shape=VersionShape(None, {})),
         "scuba": version(folder, "scuba.views", scuba(folder), "PENSTOCK_SCUBA_TOKEN"),
     }
 
@@ -99,7 +99,7 @@ def test_manifests_of_servers_match_the_schemas(server: Version) -> None:
 
 
 def test_clients_reach_the_ports_of_a_server(server: Version) -> None:
-    """Every Service selects its pod and has the ports that it listens at; the NetworkPolicy lets them through, and nothing else."""
+    """Every Service selects its pod and has the ports that it listens at. The NetworkPolicy allows only these."""
     found = manifests(server)
     [workload], [policy] = of_kind(found, "StatefulSet"), of_kind(found, "NetworkPolicy")
     pod = workload["spec"]["template"]
@@ -146,7 +146,7 @@ def test_pods_of_servers_mount_what_they_name(server: Version) -> None:
 
 
 def test_commands_of_servers_exist(server: Version) -> None:
-    """With each of their options."""
+    """Each of their options exists, too."""
     [container] = of_kind(manifests(server), "StatefulSet")[0]["spec"]["template"]["spec"]["containers"]
     known = dict(commands_of(Penstock()))[tuple(container["command"][1:3])]
     options = {f"--{option.name}" for option in known} | {"--config"}
@@ -155,7 +155,7 @@ def test_commands_of_servers_exist(server: Version) -> None:
 
 
 def test_replicas_share_an_address_and_secrets(tmp_path: Path) -> None:
-    """One Service selects the ready pods of all replicas, and one budget all pods: a pod with two cannot be evicted. They prefer different nodes."""
+    """One Service selects the ready pods of all replicas, and one budget selects all pods, because a pod with two cannot be evicted."""
     replicas = [version(tmp_path, f"laser.tops.{number}", LASER) for number in (1, 2)]
     first, second = map(manifests, replicas)
     pods = [of_kind(found, "StatefulSet")[0]["spec"]["template"] for found in (first, second)]
@@ -215,7 +215,7 @@ def test_servers_of_a_cluster_read_no_files_of_this_machine(tmp_path: Path) -> N
 
 
 def test_the_last_replica_takes_the_shared_objects_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients of the others keep their address before. A server is not scaled by KEDA."""
+    """Clients of the other replicas keep their address before. KEDA does not scale a server."""
     kubectl = Kubectl(tmp_path / "bin")
     monkeypatch.setenv("PATH", kubectl.path)
     rollouts = []
@@ -241,7 +241,7 @@ def test_the_last_replica_takes_the_shared_objects_along(tmp_path: Path, monkeyp
 def test_a_stopped_deployment_of_a_cluster_says_where_its_state_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On volumes of the cluster, and not on this machine."""
+    """The state is on volumes of the cluster, and not on this machine."""
     kubectl = Kubectl(tmp_path / "bin")
     monkeypatch.setenv("PATH", kubectl.path)
     files = DeploymentFiles(tmp_path, "laser.tops.1")
@@ -280,7 +280,7 @@ rankings = ps.Category("rankings", Ranking, key="carrier", event_time="at", buck
 def test_a_dry_run_needs_neither_cluster_nor_broker(
     tmp_path: Path, command: list[str], addresses: set[str], memory: str
 ) -> None:
-    """It prints the input of kubectl, each object once, and the commands for Secrets, and stores nothing. Servers listen beyond their pod, with a token."""
+    """It prints the input of kubectl, each object once, and the commands for Secrets. Servers listen beyond their pod, with a token."""
     app = tmp_path / "rankings.py"
     app.write_text(APP)
     where = ["--app", str(app), "--kafka", "127.0.0.1:1", "--dir", str(tmp_path / "dir")]

@@ -12,12 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.ops.testing import Crash, Driver
-from penstock.processors.errors import DeclarationError
+from penstock.ops.kernel import Crash, Driver
+from penstock.processors import DeclarationError
 from penstock.processors.operators import open_operator
-from penstock.processors.shard.checkpoints import Step
-from penstock.processors.shard.overlay import Overlay
-from penstock.state.protocols import MemoryShardState
+from penstock.processors.shard import Overlay, Step
+from penstock.state import MemoryShardState
 
 GAP, BOUND = 10, 25
 
@@ -85,13 +84,15 @@ def expected(given_clicks: Sequence[Click]) -> list[Visit]:
     return sorted(visits, key=lambda visit: (visit.end, visit.user))
 
 
-def visits_of(arrived: Sequence[Click], cuts: Sequence[tuple[int, bool]]) -> list[Visit]:
+def visits_of(
+    arrived: Sequence[Click], cuts: Sequence[tuple[int, bool]], processor: type[Visits] = Visits
+) -> list[Visit]:
     """Return a shard's outputs for batches with a checkpoint, and perhaps a restart, at each cut."""
     saved, outputs = MemoryShardState(), list[Any]()
     overlay = Overlay(saved, lambda _, later: later)
-    operator = open_operator(Visits(), overlay)
+    operator = open_operator(processor(), overlay)
     for (begin, restarts), (end, _) in pairwise([(0, False), *sorted(cuts), (len(arrived), False)]):
-        operator = open_operator(Visits(), overlay) if restarts else operator
+        operator = open_operator(processor(), overlay) if restarts else operator
         outputs += operator.feed(clicks, arrived[begin:end], stop_at_error=True).outputs
         overlay.add(operator.drain().changes)
         saved.save(overlay.snapshot())
@@ -111,6 +112,51 @@ def test_sessions_do_not_depend_on_the_order_of_arrival(
     delayed = sorted(zip(given_clicks, delays, strict=True), key=lambda held: held[0].at + held[1])
 
     assert visits_of([*(click for click, _ in delayed), END], cuts) == expected(given_clicks)
+
+
+SHRINKS_AT = 8
+
+
+class Shrinking:
+    """Allows lateness until it has seen some events, and none from then on: a jump of the watermark, as of an estimate."""
+
+    def bound_ms(self, lateness: Any) -> int:
+        return BOUND if lateness.observed < SHRINKS_AT else 0
+
+
+class ShrinkingVisits(Visits):
+    """Visits whose watermark jumps."""
+
+    watermark = Shrinking()
+
+
+def on_time(arrived: Sequence[Click]) -> list[Click]:
+    """Leave out the clicks behind the watermark before them."""
+    kept, newest, low = list[Click](), -BOUND, -BOUND
+    for click in arrived:
+        if click.at >= low:
+            kept.append(click)
+            newest = max(newest, click.at)
+            low = max(low, newest - (BOUND if len(kept) < SHRINKS_AT else 0))
+    return kept
+
+
+CLOSE_CLICKS = st.lists(
+    st.builds(Click, st.sampled_from("ab"), st.integers(0, 2 * BOUND), st.integers(0, 9)),
+    min_size=SHRINKS_AT,
+    max_size=2 * SHRINKS_AT,
+)
+
+
+@given(arrived=CLOSE_CLICKS, cuts=st.lists(st.tuples(st.integers(0, 41), st.booleans()), max_size=4))
+def test_an_event_belongs_to_a_session_that_its_own_watermark_ends(
+    arrived: list[Click], cuts: list[tuple[int, bool]]
+) -> None:
+    """An event is on time by the watermark before it, also if the watermark jumps at this event."""
+    clicks_on_time = on_time(arrived)
+    found = visits_of([*clicks_on_time, END], cuts, ShrinkingVisits)
+
+    assert sorted(found, key=lambda visit: (visit.end, visit.user)) == expected(clicks_on_time)
 
 
 def test_a_late_event_joins_an_open_session_or_is_dropped() -> None:

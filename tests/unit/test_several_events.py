@@ -14,15 +14,13 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock import codecs
 from penstock.ops.dead_letters.handling import retry
-from penstock.processors.declare.dead_letters import DeadLetter
-from penstock.processors.errors import DeclarationError
-from penstock.processors.shard.batches import EventRejected
-from penstock.processors.shard.checkpoints import steps_of
+from penstock.processors import DeclarationError
+from penstock.processors.declare import DeadLetter
+from penstock.processors.shard import EventRejected, steps_of
 from penstock.testing import Crash, Driver
-from penstock.transport.codecs.by_category import Codecs
-from penstock.transport.codecs.dead_letters import rejected_message
+from penstock.transport import MessageCopy, Outgoing
+from penstock.transport.codecs import Codecs, rejected_message
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import MessageCopy, Outgoing
 
 
 class Reading(ps.Record, frozen=True):
@@ -107,7 +105,7 @@ def letters_of(driver: Driver) -> list[tuple[bytes | None, str]]:
 
 @given(st.lists(ELEMENTS, max_size=20), st.lists(st.integers(0, 5), max_size=6), st.data())
 def test_an_array_equals_its_events_sent_singly(elements: list[Any], sizes: list[int], data: st.DataObject) -> None:
-    """Outputs, states and dead letters, also when workers crash anywhere in a checkpoint: state and outputs exactly once."""
+    """Outputs, states and dead letters are equal, also when workers crash anywhere in an exactly-once checkpoint."""
     messages: list[bytes | Crash] = list(in_groups(elements, sizes))
     crash = data.draw(st.none() | st.tuples(st.integers(0, len(messages)), st.sampled_from([*steps_of(Totals), None])))
     singly, together = Driver(Totals), Driver(Totals)
@@ -168,7 +166,7 @@ def test_a_truncated_letter_of_an_event_is_retried_alone() -> None:
 
 
 def _letters() -> ps.Category[DeadLetter]:
-    from penstock.processors.declare.dead_letters import dead_letters_of
+    from penstock.processors.declare import dead_letters_of
 
     return dead_letters_of(Totals)
 
@@ -178,7 +176,7 @@ def _letters() -> ps.Category[DeadLetter]:
 def test_a_stop_within_a_message_counts_no_event_twice(
     bad: dict[str, Any], at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A position is between messages. So the events of the message before the stop are not saved, and are read again."""
+    """A position is between messages, so the events of the message before the stop are not saved, and are read again."""
     elements = [reading(2), reading(3)]
     elements.insert(at, bad)
     driver = Driver(Stopping)
@@ -211,7 +209,7 @@ def test_objects_alone_and_empty_arrays_are_read() -> None:
 
 @pytest.mark.parametrize("value", [b"[", b'[{"meter":"m"}', b"nonsense", b"[1,]", b"\xff[]", b'"text"'])
 def test_a_message_that_is_no_array_is_rejected_whole(value: bytes) -> None:
-    """With all its bytes."""
+    """The dead letter has all of its bytes."""
     driver = Driver(Totals)
     driver.send(readings, [value, array(reading(1))])
 
@@ -244,7 +242,7 @@ def lines(*elements: Any, end: str = "\n") -> bytes:
 
 @given(st.lists(st.tuples(st.lists(ELEMENTS, max_size=4), st.sampled_from(["\n", "\r\n", "\n\n"])), max_size=6))
 def test_lines_equal_arrays_of_the_same_events(messages: list[tuple[list[Any], str]]) -> None:
-    """Outputs, and the reasons of dead letters; a line break at the end, or blank lines, add no event."""
+    """Outputs and the reasons of dead letters are equal. A line break at the end, or blank lines, add no event."""
     in_lines, in_arrays = Driver(InLines), Driver(Totals)
     in_lines.send(InLines.reads, [lines(*elements, end=end) for elements, end in messages])
     in_arrays.send(readings, [array(*elements) for elements, _ in messages if elements != [[]]])
@@ -305,7 +303,7 @@ class Seen(ps.Record, frozen=True):
 
 
 def test_each_event_has_the_parts_of_its_message() -> None:
-    """Its key, headers, timestamp and position."""
+    """These are its key, headers, timestamp and position."""
     category = ps.Category("seen", Seen, key="user", event_time="at", codec=codecs.JsonArray())
     codec = Codecs(MemoryBus()).of(category)
     message = MessageCopy(b'[{"n":1},{"n":2}]', b"ann", 0, 7, (1, 99), [("trace", b"t")])
@@ -342,6 +340,6 @@ def test_elements_may_be_of_several_types() -> None:
 
 
 def test_an_unknown_option_is_refused() -> None:
-    """As by the codec of JSON objects."""
+    """The codec of JSON objects refuses it, too."""
     with pytest.raises(DeclarationError, match="other_types='drop'"):
         codecs.JsonArray(other_types="drop")  # type: ignore[arg-type]

@@ -12,10 +12,10 @@ import pytest
 from pyspark import SparkFiles
 
 import penstock as ps
-from penstock.backfill.errors import BackfillFailed
-from penstock.backfill.spark.shipped_app import HandedAddress, ShippedApp, ShippedTable
-from penstock.processors.apps.app_files import Contents, code_beside
-from penstock.processors.apps.apps import AppName
+from penstock.backfill import BackfillFailed
+from penstock.backfill.spark import ShippedApp
+from penstock.backfill.spark.shipped_app import HandedAddress, ShippedTable
+from penstock.processors.apps import AppName, Contents, code_beside
 from penstock.processors.lookups import LookupJoin
 
 APP = """
@@ -101,7 +101,7 @@ def outputs_of(processor: object) -> list[str]:
 
 
 def test_importable_files_next_to_the_app_are_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Modules, complete packages and imported files; other files are not sent."""
+    """These are modules, complete packages and imported files. Other files are not sent."""
     app = write(
         tmp_path,
         {
@@ -146,7 +146,7 @@ def test_an_archive_is_reproducible(tmp_path: Path) -> None:
 
 
 def test_a_worker_loads_changed_code(tmp_path: Path, executor: Executor) -> None:
-    """Also if only a module next to the app changed, and if it changes back."""
+    """Only a module next to the app may have changed, and it may change back."""
     app = write(tmp_path / "driver", app_files("!") | {"dictionary.csv": "word,means\nmill,wheel\n"}) / "app.py"
     table = {"tables-0/dictionary.csv": app.with_name("dictionary.csv")}
     lookup = ShippedTable("define", "tables-0/dictionary.csv")
@@ -158,7 +158,7 @@ def test_a_worker_loads_changed_code(tmp_path: Path, executor: Executor) -> None
 
 
 def test_workers_with_shared_files_load_the_current_file(tmp_path: Path, executor: Executor) -> None:
-    """As with a local master, where no archive is sent."""
+    """A local master shares files, so no archive is sent."""
     app = write(tmp_path / "driver", app_files("!")) / "app.py"
 
     def text_of_module() -> object:

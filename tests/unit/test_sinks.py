@@ -13,15 +13,17 @@ from support.replays import ALL, ReplayRequest
 from support.resets import Reading, Total, readings, reset, totals
 
 import penstock as ps
-from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.run.backfill import Written, _expect_all_outputs, _expect_folders
+from penstock.backfill import BackfillRefused
+from penstock.backfill.run import Written
+from penstock.backfill.run.backfill import _expect_all_outputs, _expect_folders
+from penstock.ops.change.maintenance.reset_target import Edge
 from penstock.ops.deploy.environment import required_variables
-from penstock.ops.maintenance.reset_target import Edge
-from penstock.ops.monitoring.reports import node_of
-from penstock.ops.worker.sink_writers import RowsLost
-from penstock.processors.apps.apps import App
-from penstock.state.files.local_files import LocalFileStore
-from penstock.testing import Driver
+from penstock.ops.kernel import node_of
+from penstock.ops.kernel.shards.sink_writers import RowsLost
+from penstock.processors.apps import App
+from penstock.processors.declare import dead_letters_of
+from penstock.state.files import LocalFileStore
+from penstock.testing import Crash, Driver, Step
 from penstock.transport.memory import MemoryBus
 
 LEAST, MOST, EXACT = ps.Semantics.AT_LEAST_ONCE, ps.Semantics.AT_MOST_ONCE, ps.Semantics.EXACTLY_ONCE
@@ -64,9 +66,9 @@ def generate_readings(begin: int, end: int) -> list[Reading]:
     return [Reading(f"m{n % 5}", 1_000 * n, n) for n in range(begin, end)]
 
 
-def sink(name: str = "rows") -> ps.sinks.MemoryTable:
+def sink(name: str = "rows") -> ps.sinks.MemorySink:
     """Return an empty sink."""
-    return ps.sinks.MemoryTable(Total, name)
+    return ps.sinks.MemorySink(Total, name)
 
 
 def of(base: type[ps.Processor], **declared: Any) -> type[ps.Processor]:
@@ -96,11 +98,60 @@ class AppendOnly(ps.sinks.Sink):
         """Do nothing."""
 
 
-class Forbidden(ps.sinks.MemoryTable):
+class Forbidden(ps.sinks.MemorySink):
     """A sink that nothing may open."""
 
     def open(self) -> Any:
         raise AssertionError("the sink was opened")
+
+
+def test_a_sink_is_written_at_the_first_checkpoint_after_a_claim_also_without_rows() -> None:
+    """The sink can then remove the remains of an interrupted checkpoint of an earlier worker."""
+    store = AppendOnly()
+    nothing = of(Copy, writes=store, process=lambda _, __: [])
+    driver = Driver(nothing, sinks=[store])
+    driver.send(readings, generate_readings(0, 20))
+    driver.send(readings, generate_readings(20, 40))
+    buckets = {batch.bucket for batch in store.batches}
+
+    assert len(buckets) > 1
+    assert Counter(batch.bucket for batch in store.batches) == dict.fromkeys(buckets, 1)
+    assert all(batch.first == {readings.name: 0} and not batch.rows for batch in store.batches)
+    reached = {number: end for number, end in driver.bus.describe(readings.name).ends.items() if number in buckets}
+    driver.send(readings, [*generate_readings(40, 60), Crash(before=Step.WRITE_SINKS)])
+    assert {batch.bucket: batch.first for batch in store.batches[len(buckets) :]} == {
+        number: {readings.name: end} for number, end in reached.items()
+    }
+    assert len(store.batches) == 2 * len(buckets)
+
+
+class Picky(AppendOnly):
+    """Refuses every third row before it writes anything."""
+
+    name, semantics = "picky", frozenset({LEAST, EXACT})
+
+    def claim(self, processor: str, bucket: int) -> str:
+        return next((batch.position for batch in reversed(self.batches) if batch.bucket == bucket), "")
+
+    def write(self, batch: ps.sinks.SinkBatch) -> None:
+        if bad := [ps.sinks.RefusedRow(row, f"no {row.litres}") for row in batch.rows if row.litres % 3 == 0]:
+            raise ps.sinks.RowsRefused(bad)
+        super().write(batch)
+
+
+@pytest.mark.parametrize("semantics", [LEAST, EXACT])
+def test_refused_rows_are_dead_letters_before_the_others_are_written(semantics: ps.Semantics) -> None:
+    """A crash after the rows are written would otherwise lose the letters, also exactly once."""
+    store = Picky()
+    picky = of(Copy, writes=store, output_semantics=semantics)
+    driver = Driver(picky, sinks=[store])
+    driver.send(readings, [*generate_readings(0, 20), Crash(before=Step.COMMIT_OFFSETS)])
+
+    assert sorted({row.litres for batch in store.batches for row in batch.rows}) == [n for n in range(20) if n % 3]
+    letters = [letter for letter in driver.read(dead_letters_of(picky)) if letter.category == "picky"]
+    assert {letter.reason for letter in letters} == {f"no {n}" for n in range(0, 20, 3)}
+    if semantics is EXACT:
+        assert sum(len(batch.rows) for batch in store.batches) == len([n for n in range(20) if n % 3])
 
 
 @pytest.mark.parametrize(
@@ -137,7 +188,7 @@ def test_combinations_that_cannot_hold_are_refused(processor: type[ps.Processor]
 def test_unfit_tables_are_refused_at_their_declaration(arguments: dict[str, Any], reason: str) -> None:
     """The key consists of fields of one record type."""
     with pytest.raises(ps.errors.DeclarationError, match=reason):
-        ps.sinks.PostgresTable(**{"table": "totals", "record": Total, **arguments})
+        ps.sinks.PostgresSink(**{"table": "totals", "record": Total, **arguments})
 
 
 def test_an_output_goes_to_the_sink_of_its_type_or_of_its_name() -> None:
@@ -171,7 +222,7 @@ def test_an_output_goes_to_the_sink_of_its_type_or_of_its_name() -> None:
 )
 def test_an_output_that_no_sink_accepts_stops_the_worker(output: Any, reason: str) -> None:
     """Nothing of its batch is written."""
-    table = sink() if "table" not in reason else ps.sinks.PostgresTable("totals", Total)
+    table = sink() if "table" not in reason else ps.sinks.PostgresSink("totals", Total)
 
     class Wrong(Copy):
         writes = table
@@ -213,7 +264,7 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path / "machine", bus, LocalFileStore(tmp_path / "backups"))
 
 
-def rows_of(table: ps.sinks.MemoryTable) -> list[tuple[str, int]]:
+def rows_of(table: ps.sinks.MemorySink) -> list[tuple[str, int]]:
     """Return rows without their times, sorted."""
     return sorted((row.meter, row.litres) for row in table.rows)
 
@@ -254,7 +305,7 @@ def test_a_sink_that_has_lost_rows_stops_the_worker(machine: Machine) -> None:
 
 
 def test_a_new_sink_of_an_old_processor_gets_the_rows_of_new_events(machine: Machine) -> None:
-    """It continues at the group's position, as with a new category; and so does a change from at least once."""
+    """It continues at the group's position, like a new category. A change from at least once does the same."""
     first, second = sink(), sink()
     write(machine.bus, readings, generate_readings(0, 30))
     machine.run(of(Counting, writes=first, output_semantics=LEAST))
@@ -297,7 +348,7 @@ def test_a_replay_shows_rows_and_never_opens_a_sink(machine: Machine) -> None:
 
 
 def test_a_backfill_refuses_outputs_that_it_would_write_in_part() -> None:
-    """Unless it writes sinks, too."""
+    """The run must write the sinks, too."""
     beside, alone = (App.of("app", [of(Copy, writes=writes)]) for writes in ((sink(), totals), sink()))
     with pytest.raises(BackfillRefused, match=r"Copy writes rows beside totals.*--output sinks"):
         _expect_all_outputs(beside, Written.CATEGORIES)
@@ -310,7 +361,7 @@ def test_a_backfill_refuses_outputs_that_it_would_write_in_part() -> None:
 
 
 def test_a_backfill_leaves_out_a_processor_with_sinks_only() -> None:
-    """If another one of the app has results; the report says so."""
+    """Another processor of the app must have results. The report names the omitted one."""
     other = type("Other", (Copy,), {"writes": totals})
     _expect_all_outputs(App.of("app", [of(Copy, writes=sink()), other]), Written.CATEGORIES)
 
@@ -325,9 +376,9 @@ def test_sinks_of_a_backfill_have_folders_of_their_own() -> None:
 
 def test_deployments_and_reports_name_the_sinks() -> None:
     """A deployment stores the variable with the address for its workers; `status` and the dashboard show the sink."""
-    processor = of(Copy, writes=(ps.sinks.PostgresTable("totals", Total, at="TEAM_DATABASE"), readings))
+    processor = of(Copy, writes=(ps.sinks.PostgresSink("totals", Total, at="TEAM_DATABASE"), readings))
 
     assert required_variables(processor) == ("TEAM_DATABASE",)
-    assert required_variables(of(Copy, writes=ps.sinks.PostgresTable("t", Total, at="postgresql://h/d"))) == ()
+    assert required_variables(of(Copy, writes=ps.sinks.PostgresSink("t", Total, at="postgresql://h/d"))) == ()
     assert node_of(processor).sinks == ("table totals of PostgreSQL",)
     assert node_of(processor).outputs == ("readings",)

@@ -14,16 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.ops.testing import Crash, Driver
-from penstock.processors.errors import DeclarationError
-from penstock.processors.keyed_state.state_cache import ENTRY_BYTES, StateCache
-from penstock.processors.operators import Operator, open_operator, sliding_history
-from penstock.processors.operators.sliding_aggregate import SlidingAggregate
-from penstock.processors.shard.checkpoints import Step
-from penstock.processors.shard.overlay import Overlay
-from penstock.state.backups.decoded_state import state_inspector
-from penstock.state.local.folder import RocksStateFolder
-from penstock.state.protocols import MemoryShardState, ShardIdentity
+from penstock.ops.kernel import Crash, Driver
+from penstock.processors import DeclarationError
+from penstock.processors.keyed_state import ENTRY_BYTES, StateCache
+from penstock.processors.operators import Operator, SlidingAggregate, open_operator, sliding_history
+from penstock.processors.shard import Overlay, Step
+from penstock.state import MemoryShardState, ShardIdentity
+from penstock.state.backups import state_inspector
+from penstock.state.local import RocksStateFolder
 
 SIZE, BOUND = 20, 25
 
@@ -145,7 +143,7 @@ def test_sliding_windows_do_not_depend_on_the_order_of_arrival(
 
 
 def test_events_of_the_same_time_aggregate_in_order_of_arrival() -> None:
-    """Also across a checkpoint and a restart."""
+    """A checkpoint and a restart may be between them."""
     events = [Reading("a", 5, number) for number in (3, 1, 2)]
 
     assert latest_of([*events, END], [(1, False), (2, True)]) == [Lately("a", 5, 6 - SIZE, 3, "312")]
@@ -153,7 +151,7 @@ def test_events_of_the_same_time_aggregate_in_order_of_arrival() -> None:
 
 @pytest.mark.parametrize("chunk", [1, 64])
 def test_the_state_keeps_values_that_future_windows_need(chunk: int) -> None:
-    """At any watermark; an event at the watermark itself is not late."""
+    """The watermark may have any value. An event at the watermark itself is not late."""
     with history_limits(chunk, 0):
         for low in range(SIZE + 5):
             events = [Reading("a", 0, 1), Reading("a", 1, 2), Reading("b", low + BOUND, 3), Reading("a", low, 4)]
@@ -161,7 +159,7 @@ def test_the_state_keeps_values_that_future_windows_need(chunk: int) -> None:
 
 
 def test_an_event_that_moves_the_watermark_past_itself_is_not_late() -> None:
-    """For example, when the estimated lateness shrinks."""
+    """The estimated lateness may shrink at the event."""
 
     class Learning:
         def bound_ms(self, seen: ps.watermarks.Lateness) -> int:
@@ -261,7 +259,7 @@ class Totals(ps.Aggregator):
 
 
 def test_the_state_does_not_grow_with_the_stream() -> None:
-    """Also for keys without further events; a checkpoint writes new values, not whole windows."""
+    """Some keys have no further events. A checkpoint writes new values, not whole windows."""
     saved = MemoryShardState()
     overlay = Overlay(saved, lambda _, later: later)
     operator = open_operator(Totals(), overlay)
@@ -294,7 +292,7 @@ def test_float_results_do_not_depend_on_the_first_event(events: list[tuple[int, 
 
 
 def test_an_event_costs_at_most_three_merges() -> None:
-    """For any size of window, also if all windows of a key complete at once."""
+    """The window may have any size, and all windows of a key may complete at once."""
 
     class Counted(Concatenation):
         merges = 0

@@ -15,19 +15,17 @@ from support.resets import EXACT, Reading, Total, generate_readings, readings, t
 from support.snapshots import CASES, Timed, Totals, checked, stopped_snapshot
 
 import penstock as ps
+from penstock.ops.change.maintenance.reset import ResetPlan, perform_reset
+from penstock.ops.change.snapshots.restoring import RestorePlan, perform_restore, plan_restore, plan_restore_alone
+from penstock.ops.change.snapshots.snapshot import Snapshot, SnapshotError
 from penstock.ops.dead_letters.letters import LetterState, read_letters
-from penstock.ops.maintenance.reset import ResetPlan, perform_reset
-from penstock.ops.snapshots.restoring import RestorePlan, perform_restore, plan_restore, plan_restore_alone
-from penstock.ops.snapshots.snapshot import Snapshot, SnapshotError
-from penstock.ops.worker.resume_checks import MaintenanceUnfinished
-from penstock.processors.apps.apps import App
-from penstock.processors.time.watermarks import NEVER_MS
-from penstock.state.files.local_files import LocalFileStore
-from penstock.transport.errors import GroupInUse
+from penstock.ops.kernel.shards.resume_checks import MaintenanceUnfinished
+from penstock.processors.apps import App
+from penstock.processors.time import NEVER_MS
+from penstock.state.files import LocalFileStore
+from penstock.transport import Bucket, GroupInUse, Position
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket, Position
-from penstock.transport.tables.maintenance_protocol import AtGap, MaintenanceRefused, MaintenanceStep, no_gap
-from penstock.transport.tables.upstream_watermarks import watermarks_on
+from penstock.transport.tables import AtGap, MaintenanceRefused, MaintenanceStep, no_gap, watermarks_on
 
 copies = ps.Category("copies", Reading, key="meter", event_time="at", buckets=2)
 
@@ -118,7 +116,7 @@ def truth(end: int) -> dict[str, int]:
 def test_a_restore_that_is_killed_before_a_step_is_finished_by_its_repetition(
     machine: Machine, base: type[Totals], state: ps.Semantics, output: ps.Semantics, step: MaintenanceStep
 ) -> None:
-    """Each reading counts once afterwards: the ones before the cut, the ones in flight, and the later ones, which are read again."""
+    """Each reading counts once afterwards: before the cut, in flight at the cut, and later. Later ones are read again."""
     app = app_of(base, state, output)
     snapshot = history(machine, app)
     with pytest.raises(Killed):
@@ -130,7 +128,7 @@ def test_a_restore_that_is_killed_before_a_step_is_finished_by_its_repetition(
     machine.lose(app[1])
     run(machine, app)
 
-    assert sum(flight.end - flight.begin for flight in plan.flights) >= 20  # plus the ends of transactions
+    assert sum(flight.end - flight.start for flight in plan.flights) >= 20  # plus the ends of transactions
     assert plan.reprocessed == {"readings": 30}
     assert last_totals(machine) == truth(100)
     copied = Counter(one.at // 1_000 for one in read(machine.bus, copies))
@@ -153,7 +151,7 @@ def test_a_snapshot_is_restored_twice(machine: Machine) -> None:
 
 @pytest.mark.parametrize("is_cloned", [False, True])
 def test_a_processor_without_state_publishes_the_watermark_of_the_cut(machine: Machine, *, is_cloned: bool) -> None:
-    """Without a further event, so that event time advances after a restore, or in a clone."""
+    """It needs no further event, so event time advances after a restore and in a clone."""
     app = App("shop", app_of(Totals, EXACT, EXACT))
     create_categories(machine.bus, app.processors)
     write(machine.bus, readings, generate_readings(0, 50))
@@ -189,7 +187,7 @@ class Refused(ps.Stateless):
 
 
 def test_letters_about_readings_after_the_cut_are_dropped(machine: Machine) -> None:
-    """Also the letter of a reading that waited for a retry at the cut: all readings are processed, and refused, again."""
+    """One letter is about a reading that waited for a retry at the cut. All readings are processed, and refused, again."""
     create_categories(machine.bus, [Refused])
     write(machine.bus, readings, generate_readings(0, 10))
     run_twice(machine)
@@ -229,7 +227,7 @@ def lows(machine: Machine, processor: type[ps.Processor]) -> dict[int, int]:
 
 
 def test_restores_are_refused_with_the_reason(machine: Machine, tmp_path: Path) -> None:
-    """While a worker runs, for another app, with a damaged state, and when messages of the cut have expired. Nothing changes."""
+    """A worker runs, the app is another one, a state is damaged, or messages of the cut have expired. Nothing changes."""
     app = app_of(Totals, EXACT, EXACT)
     snapshot = history(machine, app)
     ends = dict(machine.bus.ends("checked"))
@@ -277,9 +275,9 @@ def wrong_history(machine: Machine, app: Three) -> tuple[Snapshot, Three]:
 def test_a_processor_goes_back_alone(
     machine: Machine, base: type[Totals], state: ps.Semantics, output: ps.Semantics, step: MaintenanceStep
 ) -> None:
-    """Its state forgets what a faulty version made of the readings since, no output is written twice, and others have not stopped.
+    """Its state forgets the effects of a faulty version on later readings. No output is written twice, and other processors continue.
 
-    Killed before each step, it is finished by its repetition; a worker that has lost its disk afterwards finds the same state.
+    A repetition finishes a restore that was killed before any step. A worker that has lost its disk afterwards finds the same state.
     """
     snapshot, app = wrong_history(machine, app_of(base, state, output))
     with machine.working(app[0]) as other:
@@ -303,7 +301,7 @@ def test_a_processor_goes_back_alone(
 
 
 def test_restores_of_one_processor_are_refused_with_the_reason(machine: Machine) -> None:
-    """Without a state, with one that depends on more than its events, while it runs, and when events since the cut have expired."""
+    """It has no state, depends on more than its events, runs, or lacks events since the cut."""
     app = app_of(Totals, EXACT, EXACT)
     snapshot = history(machine, app)
     with pytest.raises(MaintenanceRefused, match="has no state"):

@@ -17,20 +17,21 @@ from typing import Any, ClassVar
 import pytest
 
 import penstock as ps
-from penstock.ops.cli.traces import TracesUnavailable, expect_traces_installed
+from penstock.ops.deploy import DeploymentSettings, Version, run_arguments
 from penstock.ops.deploy.environment import opentelemetry_variables
-from penstock.ops.deploy.version import DeploymentSettings, Shape, Version
-from penstock.ops.deploy.worker_command import run_arguments
-from penstock.ops.testing import YEAR_2100_MS, Driver, InlineExecutor
-from penstock.ops.worker.exposition import WorkerCollector, exposition
-from penstock.ops.worker.metrics import Metrics
-from penstock.ops.worker.output_writer import OutputRefused
-from penstock.ops.worker.trace_context import SpanMetrics
-from penstock.ops.worker.worker import Worker, WorkerConfig
-from penstock.processors.declare.codecs import Headers
+from penstock.ops.deploy.version import VersionShape
+from penstock.ops.kernel import Driver, Worker, expect_traces_installed
+from penstock.ops.kernel.checkpoint.output_writer import OutputRefused
+from penstock.ops.kernel.loop import WorkerConfig
+from penstock.ops.kernel.process.traces import TracesUnavailable
+from penstock.ops.kernel.telemetry.exposition import WorkerCollector, exposition
+from penstock.ops.kernel.telemetry.metrics import Metrics
+from penstock.ops.kernel.telemetry.trace_context import SpanMetrics
+from penstock.ops.kernel.testing import YEAR_2100_MS, InlineExecutor
+from penstock.processors.declare import MessageHeaders
 from penstock.processors.operators import merge_of
-from penstock.state.protocols import MemoryStateFolder
-from penstock.transport.messages import Bucket, Outgoing
+from penstock.state import MemoryStateFolder
+from penstock.transport import Bucket, Outgoing
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="needs penstock[otel]")
 
@@ -39,7 +40,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from penstock.ops.worker.span_export import CountingExporter, ExportLog, TracesMisconfigured, exported_spans
+from penstock.ops.kernel.telemetry.span_export import CountingExporter, ExportLog, TracesMisconfigured, exported_spans
 
 SAMPLED, UNSAMPLED = f"00-{7:032x}-{5:016x}-01", f"00-{8:032x}-{6:016x}-00"
 NANOSECONDS = 1_000_000_000
@@ -125,7 +126,7 @@ def send(driver: Driver, parents: Sequence[str | None], at: int = 1, value: byte
     """Write an order for each parent, and process them in one batch."""
     payload = json.dumps({"user": "ann", "at": at}).encode() if value is None else value
     for parent in parents:
-        headers: Headers | None = None if parent is None else [("traceparent", parent.encode()), ("other", b"x")]
+        headers: MessageHeaders | None = None if parent is None else [("traceparent", parent.encode()), ("other", b"x")]
         driver.bus.writer().send("orders", [Outgoing(b"ann", payload, orders.bucket_of("ann"), headers)])
     driver.run()
 
@@ -162,7 +163,7 @@ def of_processor(exporter: Collected, processor: type[ps.Processor]) -> list[Rea
 
 
 def test_spans_of_two_processors_form_one_trace() -> None:
-    """The first processor's span is the child of the producer's, and the parent of the second one's; outputs have the context of the last."""
+    """The first processor's span is a child of the producer's span and the parent of the second one's. Outputs have the last context."""
     exporter = Collected()
     with traced(Split, Count, exporter=exporter) as (driver, _):
         send(driver, [SAMPLED])
@@ -216,7 +217,7 @@ def test_the_state_of_a_trace_goes_on_with_the_span() -> None:
     """`tracestate` belongs to the vendors of a trace, so outputs have it beside the span."""
     exporter = Collected()
     with traced(Split, exporter=exporter) as (driver, _):
-        headers: Headers = [("traceparent", SAMPLED.encode()), ("tracestate", b"vendor=1")]
+        headers: MessageHeaders = [("traceparent", SAMPLED.encode()), ("tracestate", b"vendor=1")]
         value = json.dumps({"user": "ann", "at": 1}).encode()
         driver.bus.writer().send("orders", [Outgoing(b"ann", value, orders.bucket_of("ann"), headers)])
         driver.run()
@@ -276,7 +277,7 @@ def test_an_aggregator_has_spans() -> None:
 
 
 def test_the_span_of_a_dead_letter_has_the_error() -> None:
-    """The exception of the processor, or the reason that a message does not decode; the spans of other events have none."""
+    """It is the exception of the processor, or the reason that a message does not decode. Spans of other events have no error."""
     exporter = Collected()
     with traced(Split, exporter=exporter) as (driver, _):
         send(driver, [SAMPLED], at=-1)
@@ -302,7 +303,7 @@ def test_events_after_the_one_that_stops_the_worker_have_no_span() -> None:
     with traced(stopping, exporter=exporter) as (driver, _):
         for at in (1, -1, 2):
             value = json.dumps({"user": "ann", "at": at}).encode()
-            parent: Headers = [("traceparent", SAMPLED.encode())]
+            parent: MessageHeaders = [("traceparent", SAMPLED.encode())]
             driver.bus.writer().send("orders", [Outgoing(b"ann", value, orders.bucket_of("ann"), parent)])
         with pytest.raises(ps.errors.PenstockError, match="negative"):
             driver.run()
@@ -317,7 +318,7 @@ def test_an_event_that_is_processed_again_has_a_second_span_of_the_same_parent(s
     subject = type("Split", (Split,), {"output_semantics": semantics})
     with traced(subject, exporter=exporter) as (driver, restart):
         value = json.dumps({"user": "ann", "at": 1}).encode()
-        parent: Headers = [("traceparent", SAMPLED.encode())]
+        parent: MessageHeaders = [("traceparent", SAMPLED.encode())]
         driver.bus.writer().send("orders", [Outgoing(b"ann", value, orders.bucket_of("ann"), parent)])
         while not driver.metrics(subject).events_in:
             driver._workers[subject].run_once()
@@ -372,7 +373,7 @@ def metrics_of(driver: Driver, processor: type[ps.Processor]) -> dict[str, int]:
 def test_failed_exports_are_counted_and_logged_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The worker processes all events as usual. The line contains the reason, and the SDK adds none of its own."""
+    """The worker processes all events as usual. The line contains the reason, and the SDK logs nothing itself."""
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "10")
     with caplog.at_level(logging.INFO), traced(Split, exporter=Refusing()) as (driver, _):
         send(driver, [SAMPLED] * 35)
@@ -386,7 +387,7 @@ def test_failed_exports_are_counted_and_logged_once(
 
 
 def test_exported_spans_are_counted() -> None:
-    """In the metrics of the worker, for Prometheus and in its summary."""
+    """The worker's metrics for Prometheus and its summary contain the number."""
     with traced(Split, exporter=Collected()) as (driver, _):
         send(driver, [SAMPLED] * 3)
     metrics = driver.metrics(Split)
@@ -433,7 +434,7 @@ def test_an_export_that_ends_after_the_worker_is_not_counted_again() -> None:
 
 
 def test_an_invalid_variable_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before anything is read."""
+    """It is refused before anything is read."""
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "many")
 
     with pytest.raises(TracesMisconfigured, match=r"many.*Nothing was read"), exported_spans(Split):
@@ -442,18 +443,18 @@ def test_an_invalid_variable_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_run_without_traces_loads_no_package_of_opentelemetry() -> None:
     """Workers that export no spans start as fast as before."""
-    program = "import sys, penstock.ops.cli.run, penstock.ops.cli.deploy; print([name for name in sys.modules if 'opentelemetry' in name])"
+    program = "import sys, penstock.ops.kernel.process.command, penstock.ops.deploy.commands.deploy; print([name for name in sys.modules if 'opentelemetry' in name])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "[]"
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the command that installs it; without --traces, nothing is missing."""
+    """The error contains the command that installs it. Without --traces, no package is missing."""
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     for name in ("span_export", "span_tracer"):
-        monkeypatch.delitem(sys.modules, f"penstock.ops.worker.{name}", raising=False)
-    monkeypatch.delattr("penstock.ops.worker.span_export", raising=False)
+        monkeypatch.delitem(sys.modules, f"penstock.ops.kernel.telemetry.{name}", raising=False)
+    monkeypatch.delattr("penstock.ops.kernel.telemetry.span_export", raising=False)
     expect_traces_installed(traces=False)
 
     with pytest.raises(TracesUnavailable, match=r"opentelemetry\.sdk\.trace.*pip install 'penstock\[otel\]'"):
@@ -462,15 +463,15 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("traces", [True, False])
 def test_deployed_workers_get_the_flag(tmp_path: Path, traces: bool) -> None:
-    """Of the version that was deployed with it."""
+    """Only the version that was deployed with the flag gets it."""
     settings = DeploymentSettings("kafka:9092", str(tmp_path), str(tmp_path), traces=traces)
-    version = Version(1, "split", "app.py", "app.py", "Split", "digest", settings, Shape.of(Split), 0, "ann")
+    version = Version(1, "split", "app.py", "app.py", "Split", "digest", settings, VersionShape.of(Split), 0, "ann")
 
     assert ("--traces" in run_arguments(version, tmp_path, "8080")) == traces
 
 
 def test_deployed_workers_get_the_variables_of_opentelemetry() -> None:
-    """All that are set, since the key of a receiver may be among them."""
+    """The workers get all that are set, since the key of a receiver may be among them."""
     environment = {"OTEL_EXPORTER_OTLP_HEADERS": "key=1", "OTEL_SERVICE_NAME": "", "PATH": "/bin"}
 
     assert opentelemetry_variables(environment) == {"OTEL_EXPORTER_OTLP_HEADERS"}
@@ -505,7 +506,7 @@ class EventReminder(Reminder):
 def test_timers_that_become_due_together_have_a_span_if_the_sampler_begins_traces(
     processor: type[Reminder], sampler: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also between two events. Their outputs have its context, and those of events have that of the event."""
+    """They may become due between two events. Their outputs have its context, and outputs of events have the context of their event."""
     if sampler is not None:
         monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
     exporter = Collected()
@@ -542,7 +543,7 @@ class Unfit(Split):
 
 
 def test_refused_outputs_are_the_error_of_the_spans_of_their_batch() -> None:
-    """None of its events took effect."""
+    """No event of the batch took effect."""
     exporter = Collected()
     with traced(Unfit, exporter=exporter) as (driver, _), pytest.raises(OutputRefused):
         send(driver, [SAMPLED, SAMPLED])

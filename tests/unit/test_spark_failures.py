@@ -6,8 +6,8 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PythonException
 
-from penstock.backfill.errors import BackfillFailed
-from penstock.backfill.spark.failures import translated_errors
+from penstock.backfill import BackfillFailed
+from penstock.backfill.spark import translated_errors
 
 MISSING = """
   An exception was thrown from the Python worker. Please see the stack trace below.
@@ -32,9 +32,27 @@ NO_PYTHON = 'java.io.IOException: Cannot run program "/srv/venv/bin/python": err
     ],
 )
 def test_missing_requirements_of_an_executor_are_named(spark: str, ours: str) -> None:
-    """With a remedy."""
+    """The error contains a remedy."""
     with pytest.raises(BackfillFailed, match=f"^Totals failed.*{ours}"), translated_errors("Totals"):
         raise PythonException(message=spark)
+
+
+@pytest.mark.parametrize(("actual", "is_named"), [("INT64", True), ("BINARY", False)])
+def test_a_file_with_times_in_nanoseconds_is_named_with_the_remedy(actual: str, is_named: bool) -> None:
+    """Pandas writes such files. A text in the column is another mistake."""
+    spark = (
+        "[FAILED_READ_FILE.PARQUET_COLUMN_DATA_TYPE_MISMATCH] Encountered error while reading file file:///in/ds=2024-02-29/a.parquet. Data type "
+        f"mismatches when reading Parquet column [at]. Expected Spark type timestamp, actual Parquet type {actual}. SQLSTATE: KD001"
+    )
+    with (
+        pytest.raises(
+            BackfillFailed, match=r"a\.parquet: .*column \[at\]\..*The expected type is the record's\."
+        ) as failed,
+        translated_errors("Totals"),
+    ):
+        raise PythonException(message=spark)
+
+    assert ('coerce_timestamps="us"' in str(failed.value)) is is_named
 
 
 def test_an_interruption_is_no_failure_of_spark() -> None:

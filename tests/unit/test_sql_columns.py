@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from penstock.ops.topic_inference import TopicSample
-from penstock.ops.topic_inference.sql_columns import with_types
-from penstock.processors.sql.compiler import compile_app
-from penstock.processors.sql.errors import SqlRefused, SqlText
+from penstock.ops.start import with_types
+from penstock.ops.start.inference.topic_sample import TopicSample
+from penstock.processors.sql import SqlText, compile_app
+from penstock.processors.sql.errors import SqlRefused
 from penstock.testing import Driver
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.messages import MessageCopy
+from penstock.transport import CategorySpec, MessageCopy
 
 FIGURE_2 = """CREATE APPLICATION top_events;
 
@@ -107,7 +106,7 @@ CREATE CATEGORY typed (at bigint) WITH (time = 'at');"""
     ],
 )
 def test_a_column_without_a_type_in_the_messages_is_refused(content: dict[str, Any], reason: str) -> None:
-    """At its place in the file."""
+    """The error has its place in the file."""
     with pytest.raises(SqlRefused, match=f"a.sql, line 1, column 24: {reason}"):
         with_types(SqlText("a.sql", "CREATE CATEGORY c (at, name) WITH (time = 'at');"), sampled(content))
 
@@ -127,7 +126,7 @@ def test_a_column_without_a_type_in_the_messages_is_refused(content: dict[str, A
     ],
 )
 def test_the_number_of_buckets_is_that_of_the_topic(text: str, typed: str) -> None:
-    """Unless the file declares one."""
+    """The file may declare another number."""
     found = with_types(SqlText("a.sql", text), sampled({"at": 1}, buckets=3))
 
     assert found == typed

@@ -8,7 +8,7 @@ import pytest
 from msgspec import field
 
 import penstock as ps
-from penstock.processors.sql.conditions import JsonCondition, compile_condition
+from penstock.processors.sql import JsonCondition, compile_condition
 from penstock.processors.sql.errors import SqlRefused
 
 
@@ -35,7 +35,7 @@ class Account(ps.Record, frozen=True):
     ],
 )
 def test_a_condition_on_a_record_is_that_of_sql(text: str, expected: object) -> None:
-    """NULL counts as false, with NOT too."""
+    """NULL counts as false, also under NOT."""
     assert compile_condition("--when", text, Account, "state")(Account("ann", 12.5)) is expected
 
 
@@ -56,7 +56,7 @@ def test_a_plain_state_has_a_name(kind: type, value: Any) -> None:
     ],
 )
 def test_a_field_without_an_sql_type_is_json(text: str, expected: object) -> None:
-    """A dict, a tuple, a list or another record."""
+    """It is a dict, a tuple, a list or another record."""
     account = Account("ann", 12.5, tags={"colour": "red"}, place=("a", 4))
     assert compile_condition("--when", text, Account, "state")(account) is expected
 
@@ -135,6 +135,6 @@ def test_fields_that_no_message_has_are_known() -> None:
 
 @pytest.mark.parametrize("text", ["", "amount >", "amount > (select 1)", "frob(amount) > 1", "amount > 1; 2 > 1"])
 def test_a_condition_that_fits_no_message_is_refused_at_once(text: str) -> None:
-    """Before any message is read."""
+    """It is refused before any message is read."""
     with pytest.raises(SqlRefused):
         JsonCondition("--where", text)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import penstock as ps
-from penstock.processors.sql.compiler import SqlApp, compile_app
-from penstock.processors.sql.errors import SqlRefused, SqlText
+from penstock.processors.sql import SqlApp, SqlText, compile_app
+from penstock.processors.sql.errors import SqlRefused
 from penstock.testing import Driver
 
 TABLE = (
@@ -103,7 +103,7 @@ def test_early_results_leave_the_group_by_the_key_without_a_copy() -> None:
     ],
 )
 def test_unsupported_clauses_are_refused_with_their_place(emit: str, group: str, message: str) -> None:
-    """Line, column, and what to write instead."""
+    """The place is line and column, and the error says what to write instead."""
     with pytest.raises(SqlRefused, match=r"app.sql, line 2, column \d+: ") as refused:
         compiled(emit, group)
 

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from penstock.ops.cli.command_line import app
-from penstock.processors.sql.compiler import compile_app
-from penstock.processors.sql.errors import SqlRefused, SqlText
-from penstock.processors.sql.examples import parse_examples
+from penstock.ops.shell.command_line.main import app
+from penstock.processors.sql import SqlText, compile_app, parse_examples
+from penstock.processors.sql.errors import SqlRefused
 
 FILE = """
 CREATE CATEGORY views (seen bigint, customer text, page text, share double precision, day date)
@@ -99,15 +98,23 @@ def test_people_see_missing_and_unexpected_rows(file: Path) -> None:
 
 
 def test_a_window_that_is_not_complete_is_explained(file: Path) -> None:
-    """The first test of a window at its close lacks the later event."""
+    """The first test of a window lacks the later event, or the time in which silent buckets become idle. The advice works."""
     file.with_name("shop_test.sql").write_text(
         "INSERT INTO views VALUES (0, 'ann', '/', 1, NULL); EXPECT shares (share) VALUES (1); EXPECT home (seen) VALUES (0), (1);"
     )
     done = CliRunner().invoke(app, ["sql", "test", str(file)])
     of_shares, of_home = done.output.split("in home")
 
-    assert "A window is complete when an event after its end has arrived: insert one." in of_shares
+    assert "A window is complete when an event after its end has arrived" in of_shares
     assert "A window is complete" not in of_home
+
+    assert "insert one, and let buckets become idle by ADVANCE interval '2 minutes'; after it." in of_shares
+    first, later = (
+        "INSERT INTO views VALUES (0, 'ann', '/', 1, NULL)",
+        "INSERT INTO views VALUES (200000, 'bob', '/', 1, NULL)",
+    )
+    code, _ = run(file, f"{first}; {later}; ADVANCE interval '2 minutes'; EXPECT shares (share) VALUES (1);")
+    assert code == 0
 
 
 @pytest.mark.parametrize(
@@ -130,7 +137,7 @@ def test_a_window_that_is_not_complete_is_explained(file: Path) -> None:
     ],
 )
 def test_invalid_examples_are_refused_with_their_place(text: str, place: str, message: str) -> None:
-    """Line, column and the correct form."""
+    """The place is line and column, and the error contains the correct form."""
     with pytest.raises(SqlRefused) as refused:
         parse_examples(SqlText("shop_test.sql", text), compile_app(SqlText("shop.sql", FILE), __name__))
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from penstock.ops.cli.command_line import app
-from penstock.processors.errors import AppFileError
+from penstock.ops.shell.command_line.main import app
+from penstock.processors import AppFileError
 
 FILE = """
 CREATE CATEGORY views (seen bigint, customer text, page text) WITH (key = 'customer', time = 'seen', buckets = 2);
@@ -29,11 +29,11 @@ def file(tmp_path: Path) -> Path:
 
 
 def category(name: str, key: str | None, buckets: int, *, internal: bool = False) -> dict[str, Any]:
-    return {"name": name, "key": key, "buckets": buckets, "internal": internal}
+    return {"name": name, "key": key, "buckets": buckets, "internal": internal, "updates": False}
 
 
 def test_each_processor_is_one_json_object(file: Path) -> None:
-    """With its categories, windows, emission and semantics; the internal category is marked."""
+    """It has the categories, windows, emission and semantics of the processor, and marks the internal category."""
     done = CliRunner().invoke(app, ["sql", "explain", str(file), "--json"])
     home, grouped, pages = [json.loads(line) for line in done.output.splitlines()]
 
@@ -65,7 +65,7 @@ def test_people_read_one_block_for_each_processor(file: Path) -> None:
 
 
 def test_queries_with_large_groups_are_advised_to_have_two_phases(tmp_path: Path) -> None:
-    """Only if they can; with two phases, the first reads the table itself."""
+    """The query must allow them. With two phases, the first processor reads the table itself."""
     file = tmp_path / "shop.sql"
     file.write_text(
         FILE
@@ -83,7 +83,7 @@ def test_queries_with_large_groups_are_advised_to_have_two_phases(tmp_path: Path
 
 
 def test_a_query_without_columns_says_why(tmp_path: Path) -> None:
-    """Of the query, or of the messages."""
+    """The reason is in the query or in the messages."""
     file = tmp_path / "shop.sql"
     file.write_text(
         "CREATE CATEGORY visits (at bigint, moment timestamp, page text) WITH (time = 'at');"
@@ -98,7 +98,7 @@ def test_a_query_without_columns_says_why(tmp_path: Path) -> None:
 
 
 def test_a_file_without_a_query_is_an_error(tmp_path: Path) -> None:
-    """Neither explained in silence, nor with advice for Python."""
+    """The command does not succeed silently, and gives no advice for Python."""
     path = tmp_path / "empty.sql"
     path.write_text("-- nothing yet\n")
     done = CliRunner().invoke(app, ["sql", "explain", str(path)])

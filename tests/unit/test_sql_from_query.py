@@ -11,8 +11,8 @@ from urllib.parse import urlencode
 import pytest
 from typer.testing import CliRunner
 
-from penstock.ops.cli.command_line import app
-from penstock.ops.sql.from_query import UnreadableQuery
+from penstock.ops.serve.rows.from_query import UnreadableQuery
+from penstock.ops.shell.command_line.main import app
 from penstock.testing import Driver, load_app
 
 SHOP = """
@@ -82,7 +82,7 @@ def answers(shop: Path, query: str) -> list[dict[str, Any]]:
 
 
 def test_the_address_of_the_page_becomes_an_app(shop: Path) -> None:
-    """With groups, also of nested fields, filters and the interval; the rows are those of a recount."""
+    """The app has the groups, nested fields, filters and the interval. Its rows equal a recount."""
     parts = [("table", "views"), ("f", "avg"), ("of", "ms"), ("by", "device.os"), ("every", "1m"), ("last", "1h")]
     parts += [("c", "ms"), ("o", ">="), ("v", "2.5"), ("c", "page"), ("o", "in"), ("v", "/0, /1")]
     found = answers(shop, f"http://localhost:8094/#{urlencode(parts)}")
@@ -97,7 +97,7 @@ def test_the_address_of_the_page_becomes_an_app(shop: Path) -> None:
 
 
 def test_a_share_becomes_an_average(shop: Path) -> None:
-    """Of the events for which the condition holds."""
+    """It is the average of the events for which the condition holds."""
     parts = [("table", "views"), ("f", "share"), ("of", "ms"), ("is", ">="), ("than", "2.5"), ("by", "page")]
     found = answers(shop, f"http://localhost:8094/#{urlencode([*parts, ('every', '1d')])}")
 
@@ -110,7 +110,7 @@ def test_a_share_becomes_an_average(shop: Path) -> None:
 
 
 def test_json_of_a_query_becomes_an_app(shop: Path) -> None:
-    """With several aggregates, and texts with quotes; without an interval, windows have a minute."""
+    """The query has several aggregates, and texts with quotes. Without an interval, windows have a minute."""
     query = {
         "table": "views",
         "aggregates": [{"function": "count"}, {"function": "max", "column": "device.cores"}],
@@ -140,7 +140,7 @@ def test_groups_other_than_the_key_have_two_phases(shop: Path) -> None:
 
 @pytest.mark.parametrize(("every", "written"), [("1m", "1 minute"), ("90s", "90 seconds"), ("2d", "2 days")])
 def test_an_interval_is_written_as_people_write_it(shop: Path, every: str, written: str) -> None:
-    """In the largest unit that divides it."""
+    """It is in the largest unit that divides it."""
     done = CliRunner().invoke(app, ["sql", "from-query", f"#table=views&by=page&every={every}", "--app", str(shop)])
 
     assert f"interval '{written}'" in done.output
@@ -161,6 +161,6 @@ def test_an_interval_is_written_as_people_write_it(shop: Path, every: str, writt
     ],
 )
 def test_what_cannot_become_an_app_is_refused(shop: Path, query: str, reason: str) -> None:
-    """With the reason, and what to change."""
+    """The error contains the reason, and what to change."""
     with pytest.raises(UnreadableQuery, match=reason.replace("?", r"\?")):
         answers(shop, query)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from penstock.ops.cli.command_line import app
-from penstock.processors.apps.app_modules import sql_app
-from penstock.processors.errors import PenstockError
+from penstock.ops.shell.command_line.main import app
+from penstock.processors import PenstockError
+from penstock.processors.apps import sql_app
 from penstock.testing import Driver
 
 FUNCTIONS = """
@@ -90,7 +90,7 @@ def test_a_function_is_called_for_each_row(folder: Path) -> None:
 
 
 def test_a_monoid_is_an_aggregate(folder: Path) -> None:
-    """With FILTER, by an expression that is another function; it passes over NULL."""
+    """It accepts FILTER, and an expression that calls another function. It skips NULL."""
     query = "SELECT domain(address) AS domain, product(cents / 100) AS product, product(cents) FILTER (WHERE at = 1) + 1 AS first FROM orders GROUP BY 1"
     rows = found(folder, query)
 
@@ -121,7 +121,7 @@ def test_a_monoid_is_an_aggregate(folder: Path) -> None:
     ],
 )
 def test_invalid_functions_are_refused(folder: Path, statement: str, message: str) -> None:
-    """Before anything is read; the message says how to write them."""
+    """They are refused before anything is read. The message contains the correct form."""
     (folder / "shop.sql").write_text(f"{FILE}\n{statement};")
     with pytest.raises(PenstockError) as refused:
         sql_app(folder / "shop.sql", __name__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.processors.apps.apps import App
-from penstock.processors.sql.compiler import SqlApp, compile_app
-from penstock.processors.sql.errors import SqlRefused, SqlText
+from penstock.processors.apps import App
+from penstock.processors.sql import SqlApp, SqlText, compile_app
+from penstock.processors.sql.errors import SqlRefused
 from penstock.testing import Crash, Driver
 
 MINUTE_MS = 60_000
@@ -307,7 +307,7 @@ CREATE LOOKUP TABLE flags (name text, is_on boolean) WITH (redis = 'flag:', key 
 
 @pytest.mark.parametrize("timestamps", [False, True])
 def test_bounds_are_exact(timestamps: bool) -> None:
-    """Milliseconds of numbers, and microseconds of timestamps: events at the bounds match, later and earlier ones do not."""
+    """Bounds are in milliseconds or microseconds. Events at the bounds match, and later and earlier events do not."""
     kind = "timestamp" if timestamps else "bigint"
     tables = "".join(
         f"CREATE CATEGORY {name} (at {kind}, k text) WITH (key = 'k', time = 'at', buckets = 1);" for name in "ab"
@@ -321,7 +321,7 @@ def test_bounds_are_exact(timestamps: bool) -> None:
 
     def moment(value: int) -> Any:
         return (
-            datetime.fromtimestamp(value // 1_000_000, timezone.utc) + timedelta(microseconds=value % 1_000_000)
+            datetime.fromtimestamp(value // 1_000_000, UTC) + timedelta(microseconds=value % 1_000_000)
             if timestamps
             else value
         )
@@ -410,11 +410,49 @@ def test_a_table_without_a_key_of_the_join_follows_arrival() -> None:
     ],
 )
 def test_unsupported_joins_are_refused_with_their_place(query: str, message: str) -> None:
-    """Line, column, and what to write instead."""
+    """The place is line and column, and the error says what to write instead."""
     with pytest.raises(SqlRefused, match=r"app.sql, line 6, column \d+: ") as refused:
         compiled(f"SELECT o.seen {query}")
 
     assert message in str(refused.value)
+
+
+PRICED = "CREATE CATEGORY sold (seen bigint, customer text NOT NULL, item text, day date NOT NULL) WITH (key = 'customer', time = 'seen');"
+
+
+@pytest.mark.parametrize(
+    ("key", "message", "advice", "advised"),
+    [
+        ("item", "The key of c, item, can be NULL", "group by coalesce(item, …)", "coalesce(item, '')"),
+        ("day", "The key of c, day, is of type date", "group by day::text", "day::text"),
+        ("customer, day", "The key of c is customer, day together", "customer || '/' || day", "customer || '/' || day"),
+    ],
+)
+def test_a_key_that_no_join_can_compare_is_refused_with_one_that_works(
+    key: str, message: str, advice: str, advised: str
+) -> None:
+    """The error names the key, its fault and a key that works."""
+    counts = "CREATE TABLE counts AS SELECT {}, count(*) AS n FROM sold GROUP BY {};"
+    join = "SELECT s.seen, c.n FROM sold s LEFT JOIN counts FOR SYSTEM_TIME AS OF s.seen AS c ON {} = c.{}"
+    first = key.split(", ", maxsplit=1)[0]
+    row = f"SELECT 1 FROM counts FOR SYSTEM_TIME AS OF seen AS c WHERE c.{first} = sold.{first}"
+
+    for query in (join.format(f"s.{first}", first), f"SELECT seen, customer FROM sold WHERE NOT EXISTS ({row})"):
+        with pytest.raises(SqlRefused) as refused:
+            compiled(query, PRICED + counts.format(key, key))
+        assert message in str(refused.value)
+        assert advice in str(refused.value)
+    compiled(join.format("s.customer", "item"), PRICED + counts.format(f"{advised} AS item", advised))
+
+
+def test_a_table_without_a_declared_key_is_refused_with_the_setting() -> None:
+    """Its rows would have no key."""
+    table = "CREATE CATEGORY prices (seen bigint, item text, price bigint) WITH (time = 'seen'{});"
+    join = "SELECT s.seen, c.price FROM sold s LEFT JOIN prices FOR SYSTEM_TIME AS OF s.seen AS c ON s.item = c.item"
+
+    with pytest.raises(SqlRefused, match=r"c has no key.*WITH \(key = "):
+        compiled(join, PRICED + table.format(""))
+    compiled(join, PRICED + table.format(", key = 'item'"))
 
 
 @pytest.mark.parametrize(
@@ -432,7 +470,7 @@ def test_unsupported_joins_are_refused_with_their_place(query: str, message: str
     ],
 )
 def test_invalid_lookup_tables_are_refused_with_their_place(statement: str, message: str) -> None:
-    """Before anything is read."""
+    """They are refused before anything is read."""
     with pytest.raises(SqlRefused, match=r"app.sql, line 1, column \d+: ") as refused:
         compile_app(SqlText("app.sql", f"{statement};"), __name__)
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from penstock.ops.cli.command_line import app
+from penstock.ops.shell.command_line.main import app
 from penstock.ops.sql.trial import QueryTrial
-from penstock.processors.sql.errors import SqlRefused, SqlText
+from penstock.processors.sql import SqlText
+from penstock.processors.sql.errors import SqlRefused
 from penstock.transport.memory import MemoryBus
 
 FILE = """CREATE CATEGORY views (seen bigint, page text) WITH (key = 'page', time = 'seen');
@@ -35,7 +36,7 @@ def refusal(*words: object) -> str:
 
 @pytest.mark.parametrize("command", ["explain", "test"])
 def test_a_file_in_another_encoding_is_refused_with_its_line(file: Path, command: str) -> None:
-    """Instead of a traceback."""
+    """The refusal replaces a traceback."""
     file.write_bytes(FILE.encode() + "-- Größe".encode("latin-1"))
 
     assert refusal(command, file) == (f"{file}, line 3: This is not text in UTF-8. Save the file in UTF-8.")
@@ -90,7 +91,7 @@ def test_the_shell_tries_only_queries(file: Path, query: str) -> None:
 
 @pytest.mark.parametrize("query", ["SELECT", "-- the home page\nSELECT 1"])
 def test_an_incomplete_query_is_shown_itself(file: Path, query: str) -> None:
-    """And not the first line of the file."""
+    """The error does not show the first line of the file."""
     with pytest.raises(SqlRefused) as refused:
         QueryTrial(file, MemoryBus(), timedelta(minutes=10)).run(query)
 

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.processors.sql.compiler import SqlApp, compile_app
-from penstock.processors.sql.errors import SqlText
+from penstock.processors.sql import SqlApp, SqlText, compile_app
 from penstock.testing import Crash, Driver
 
 VIEWS = """
@@ -163,7 +162,7 @@ def _shown(value: Any) -> str:
 @settings(max_examples=12, deadline=None)
 @given(events=EVENTS, crashes=st.booleans())
 def test_results_are_those_of_duckdb(case: Case, events: list[dict[str, Any]], crashes: bool) -> None:
-    """They are, with or without a crash at a checkpoint; of the updates of one result, the last counts."""
+    """A crash at a checkpoint changes nothing. Of the updates of one result, the last counts."""
     written = results(case.query, events, crashes)
     if case.updates_of is not None:
         latest = {tuple(record[name] for name in case.updates_of): record for record in written}
@@ -186,7 +185,7 @@ CREATE TABLE colors AS SELECT document ->> 'color' AS color, count(*) FROM order
 
 
 def test_queries_read_documents_in_json() -> None:
-    """Fields, elements and whole values; documents that are missing, null or of another shape count as NULL."""
+    """They read fields, elements and whole values. Documents that are missing, null or of another shape count as NULL."""
     app = compile_app(SqlText("app.sql", DOCUMENTS), __name__)
     orders = app.relations["orders"].category
     driver = Driver(app.processors, start_ms=MINUTE_MS)
@@ -228,7 +227,7 @@ TOP = {
 def test_topk_ranks_the_items_of_each_group(
     query: str, group: tuple[str, ...], item: tuple[str, ...], events: list[dict[str, Any]]
 ) -> None:
-    """By their sums of weights, which are recomputed from the events; ties are broken by the item."""
+    """Items are ranked by their sums of weights, which are recomputed from the events. The item decides between equal sums."""
     app = compile_app(
         SqlText("app.sql", f"{VIEWS}\nCREATE TABLE found WITH (out_of_orderness = '30 minutes') AS {query};"), __name__
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+import random
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from functools import reduce
@@ -11,10 +12,10 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
+from penstock.processors.sql import SqlApp, SqlText, compile_app
 from penstock.processors.sql.aggregates import FirstInOrder
-from penstock.processors.sql.compiler import SqlApp, compile_app
-from penstock.processors.sql.decimals import ChosenDecimal, DecimalMean, DecimalSum
-from penstock.processors.sql.errors import SqlRefused, SqlText
+from penstock.processors.sql.decimals import ChosenDecimal, DecimalByTime, DecimalMean, DecimalSum
+from penstock.processors.sql.errors import SqlRefused
 from penstock.testing import Crash, Driver, Step, check_laws, load_app
 
 EVENTS = "CREATE CATEGORY events (seen bigint, name text, number bigint, share double precision) WITH (key = 'name', time = 'seen');"
@@ -37,7 +38,7 @@ def test_a_file_is_an_app_with_the_name_of_its_application(tmp_path: Path) -> No
 
 
 def test_a_missing_semicolon_is_reported_where_it_belongs() -> None:
-    """And not at a correct word of the next statement. A column may be named like the keyword."""
+    """A correct word of the next statement is not blamed. A column may be named like the keyword."""
     columns = "CREATE CATEGORY e (a bigint, create text) WITH (key = 'create', time = 'a')"
     query = "CREATE TABLE t AS SELECT * FROM e WHERE a > 5"
 
@@ -92,7 +93,7 @@ def test_settings_of_a_table_become_those_of_its_category_and_processor() -> Non
 
 
 def test_first_rows_obey_the_laws_of_monoids() -> None:
-    """Also with equal keys, NULL, and more rows than are kept."""
+    """Rows may have equal keys and NULL, and may exceed the number that is kept."""
     rows = [[[[0, number % 3], [number % 2, 0]], f"{number}"] for number in range(7)]
     first = FirstInOrder(4, (True, False))
     check_laws(first, rows)
@@ -101,7 +102,7 @@ def test_first_rows_obey_the_laws_of_monoids() -> None:
 
 
 def test_rows_of_which_the_first_are_chosen_are_exactly_once() -> None:
-    """Whatever the results are: a row that was repeated after a crash would be among the first ones twice."""
+    """A row that was repeated after a crash would otherwise be among the first ones twice."""
     app = compiled(
         f"{EVENTS}CREATE TABLE t AS SELECT number, count(*) AS n FROM events [1 hour] GROUP BY number ORDER BY n LIMIT 3;"
     )
@@ -250,7 +251,6 @@ def test_unquoted_names_are_in_lower_case_except_declared_columns() -> None:
                 ("true", "SELECT DISTINCT number FROM events", "this query has no groups"),
                 ("'yes'", "SELECT number, count(*) FROM events GROUP BY number", "Write true or false"),
                 ("true", "SELECT name, number, count(*) FROM events GROUP BY name, number", "its key is name: two"),
-                ("true", "SELECT first(seen) AS f FROM events", "first(seen) depends on the order of events"),
                 (
                     "true",
                     "SELECT number, count(*) FROM events GROUP BY number, session(seen, interval '1 hour')",
@@ -296,7 +296,7 @@ def test_unquoted_names_are_in_lower_case_except_declared_columns() -> None:
                 ),
                 ("SELECT count(*) AS n FROM events [1 hour] ORDER BY 2 LIMIT 5", "The result has no column 2"),
                 ("SELECT count(*) AS n FROM events [1 hour] ORDER BY m LIMIT 5", "There is no column 'm'"),
-                ("SELECT seen, row_number() OVER (ORDER BY seen) AS n FROM events", "write SELECT DISTINCT"),
+                ("SELECT seen, row_number() OVER (ORDER BY seen) AS n FROM events", "write first(…)"),
                 ("SELECT seen, lag(seen) OVER (ORDER BY seen) AS n FROM events", "penstock.Stateful"),
                 ("SELECT seen, sum(number) OVER (PARTITION BY name) AS n FROM events", "Group by windows"),
                 ("SELECT seen, (SELECT max(v) FROM n) AS m FROM events", "A query in an expression is not supported"),
@@ -435,7 +435,47 @@ def test_unquoted_names_are_in_lower_case_except_declared_columns() -> None:
         (
             f"{EVENTS}\nCREATE TABLE t AS SELECT seen FROM events WHERE number = = 3;",
             "line 2, column 58",
-            "Something is missing here",
+            "An expression, such as a column, is missing before `=`.",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT seen FROM events WHERE number =;",
+            "line 2, column 57",
+            "An expression, such as a column, is missing after `=`.",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT seen, count(* FROM events;",
+            "line 2, column 40",
+            "`)` is missing before `FROM`.",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT seen FROM;",
+            "line 2, column 35",
+            "A table is missing after `FROM`.",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT cast(number bigint) AS n FROM events;",
+            "line 2, column 38",
+            "`AS` of CAST is missing at `bigint`.",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT seen FROM events GROUP name;",
+            "line 2, column 48",
+            "`BY` is missing after `GROUP`.",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT seen FROM events WERE number > 3;",
+            "line 2, column 48",
+            "`number` does not fit here, after `WERE`. Did you mean `WHERE`? A comma, an operator or a keyword may be missing",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT seen count(*) FROM events;",
+            "line 2, column 36",
+            "`(` does not fit here, after `count`. A comma",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT seen, sum(number, 3) AS n FROM events;",
+            "line 2, column 45",
+            "The function has 2 arguments here, and takes 1 at most.",
         ),
         (
             f"{EVENTS}\nCREATE TABLE t AS SELECT name, topk(number) AS n FROM events [1 hour] GROUP BY name;",
@@ -465,8 +505,8 @@ def test_unquoted_names_are_in_lower_case_except_declared_columns() -> None:
         ),
         (
             f"{EVENTS}\nCREATE TABLE t AS SELECT seen, to_char(to_timestamp(seen), 'YYYY-MM-DDTHH24') AS day FROM events;",
-            "line 2, column 69",
-            "to_char does not know the pattern 'DDTHH24' here. It knows YYYY,",
+            "line 2, column 71",
+            "to_char does not know the pattern 'THH24' here. It knows YYYY,",
         ),
         (
             f"{EVENTS}\nCREATE TABLE t AS SELECT seen, to_char(to_timestamp(seen), 'SSSS') AS day FROM events;",
@@ -477,6 +517,16 @@ def test_unquoted_names_are_in_lower_case_except_declared_columns() -> None:
             f"{EVENTS}\nCREATE TABLE t AS SELECT seen, to_char(share, '9D9V9') AS shown FROM events;",
             "line 2, column 51",
             "to_char does not know the pattern 'V' here. It knows 9, 0,",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT seen, to_char(share, '9.99EEEE') AS shown FROM events;",
+            "line 2, column 52",
+            "to_char does not know the pattern 'EEEE' here. It knows 9, 0,",
+        ),
+        (
+            f"{EVENTS}\nCREATE TABLE t AS SELECT seen, to_char(share, '9.9,9') AS shown FROM events;",
+            "line 2, column 51",
+            "to_char does not know the pattern ',' here",
         ),
         (
             f"{EVENTS}\nCREATE TABLE t AS SELECT seen, to_char(share, name) AS shown FROM events;",
@@ -519,7 +569,7 @@ def test_invalid_statements_are_refused_with_their_place(text: str, place: str, 
 
 
 def test_an_inner_aggregate_is_written_once_when_its_window_is_complete() -> None:
-    """So that the outer query counts each group once, although events arrive in several batches."""
+    """The outer query counts each group once, although events arrive in several batches."""
     app = compiled(
         f"{EVENTS}CREATE TABLE sizes WITH (semantics = 'exactly once', out_of_orderness = '0 seconds') AS "
         "WITH per_name AS (SELECT name, window_start, count(*) AS n FROM events GROUP BY name, tumble(seen, interval '1 second')) "
@@ -561,7 +611,7 @@ def test_minima_of_moments_pass_through_an_internal_category() -> None:
     )
     driver = Driver(app.processors)
     category = app.relations["c"].category
-    moments = [datetime(2026, 5, 3, hour, 30, 0, 250, tzinfo=timezone.utc) for hour in (7, 5, 9)]
+    moments = [datetime(2026, 5, 3, hour, 30, 0, 250, tzinfo=UTC) for hour in (7, 5, 9)]
     driver.send(category, [category.record(at=moment, name="a", day=moment.date()) for moment in moments])
     [*_, last] = driver.read(app.relations["t"].category)
 
@@ -569,7 +619,7 @@ def test_minima_of_moments_pass_through_an_internal_category() -> None:
 
 
 def test_aggregates_of_numeric_are_exact() -> None:
-    """Beyond the digits of doubles; through the saved state of a worker that crashes, too."""
+    """Numbers have more digits than doubles, and pass through the saved state of a worker that crashes."""
     app = compiled(
         "CREATE CATEGORY c (at bigint, name text, price numeric) WITH (key = 'name', time = 'at', buckets = 1);"
         "CREATE TABLE t AS SELECT name, sum(price) AS total, avg(price) AS mean, min(price) AS least, max(price) AS most, "
@@ -588,15 +638,63 @@ def test_aggregates_of_numeric_are_exact() -> None:
 
 
 @pytest.mark.parametrize(
-    "monoid", [DecimalSum(), DecimalMean(), ChosenDecimal(ps.monoids.Max()), ChosenDecimal(ps.monoids.First())]
+    "monoid", [DecimalSum(), DecimalMean(), ChosenDecimal(ps.monoids.Max()), ChosenDecimal(ps.monoids.Min())]
 )
 def test_monoids_of_decimals_keep_the_laws(monoid: ps.monoids.Monoid[object]) -> None:
-    """Also of numbers with many digits, which doubles would round."""
-    check_laws(monoid, [Decimal("0.1"), Decimal("1e25"), Decimal("-3.000"), Decimal("7e-20")])
+    """Numbers have many digits, which doubles would round."""
+    check_laws(monoid, DECIMALS)
+
+
+def test_monoids_of_decimals_by_time_keep_the_laws() -> None:
+    """Numbers have many digits, and times may be equal."""
+    check_laws(DecimalByTime(ps.monoids.Latest()), [(at // 2, number) for at, number in enumerate(DECIMALS)])
+
+
+DECIMALS = [Decimal("0.1"), Decimal("1e25"), Decimal("-3.000"), Decimal("7e-20")]
+
+
+@pytest.mark.parametrize(
+    ("group", "window", "options"),
+    [
+        ("name", "", "late = 'into window'"),
+        ("upper(name)", "", "late = 'into window', two_phase = true"),
+        ("upper(name)", ", tumble(seen, interval '3 milliseconds')", "late = 'into window'"),
+        ("name", ", session(seen, interval '2 seconds')", "out_of_orderness = '1 minute'"),
+    ],
+)
+def test_first_and_last_follow_event_times(group: str, window: str, options: str) -> None:
+    """The order of arrival, the buckets and crashes do not matter. Of equal times, the least and the greatest value count."""
+    app = compiled(
+        "CREATE CATEGORY events (seen bigint, name text, number bigint) WITH (key = 'name', time = 'seen', buckets = 2);"
+        f"CREATE TABLE t WITH (buckets = 2, {options}) AS SELECT {group} AS name, first(number) AS first, last(number) AS last, "
+        f"max(seen) AS latest FROM events GROUP BY {group}{window};"
+    )
+    category, dice = app.relations["events"].category, random.Random(7)
+    rows = [(dice.randrange(5), dice.choice("aAbc"), dice.choice([None, 1, 2, 3])) for _ in range(40)]
+    size = 3 if "tumble" in window else 10
+    grouped: dict[tuple[str, int], list[tuple[int, int | None]]] = {}
+    for seen, name, number in rows:
+        grouped.setdefault((name if group == "name" else name.upper(), seen // size), []).append((seen, number))
+    expected = {}
+    for key, members in grouped.items():
+        observed = sorted((seen, number) for seen, number in members if number is not None)
+        expected[key] = (observed[0][1], observed[-1][1], max(seen for seen, _ in members))
+    for _ in range(3):
+        driver = Driver(app.processors, start_ms=60_000)
+        dice.shuffle(rows)
+        records = [category.record(seen=seen, name=name, number=number) for seen, name, number in rows]
+        driver.send(category, [*records[:15], Crash(), *records[15:30]])
+        driver.send(category, records[30:])
+        driver.send(category, [category.record(seen=600_000, name=name, number=0) for name in "aAbc"])
+        driver.advance(3600)
+        written = [row for row in driver.read(app.relations["t"].category) if row.latest < 600_000]
+        found = {(row.name, row.latest // size): (row.first, row.last, row.latest) for row in written}
+
+        assert found == expected
 
 
 def test_the_columns_of_a_group_are_the_key_of_its_results() -> None:
-    """So updates of one result are in one bucket, in order, and results of different groups are not."""
+    """Updates of one result are in one bucket, in order, and results of different groups are not."""
     app = compiled(f"{EVENTS}CREATE TABLE t AS SELECT number, count(*) AS n, name FROM events GROUP BY name, number;")
     category = app.relations["t"].category
     records = [

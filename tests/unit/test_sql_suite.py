@@ -40,7 +40,7 @@ def oracle(batches: list[Rows]) -> Iterator[duckdb.DuckDBPyConnection]:
 
 @pytest.mark.parametrize("case", CASES, ids=map(str, CASES))
 def test_results_are_those_of_duckdb(case: Case, oracle: duckdb.DuckDBPyConnection, batches: list[Rows]) -> None:
-    """Each result is written exactly once, or replaced by later ones, although events arrive in no order and workers crash after each batch."""
+    """Each result is written exactly once or replaced, although events arrive in any order and workers crash after each batch."""
     app = compiled(case.query)
     expected = of_oracle(oracle, case.oracle, app.relations["found"])
     found = streamed(app, batches)
@@ -54,7 +54,7 @@ def test_results_are_those_of_duckdb(case: Case, oracle: duckdb.DuckDBPyConnecti
 def test_results_in_two_phases_are_those_of_duckdb(
     case: Case, oracle: duckdb.DuckDBPyConnection, batches: list[Rows]
 ) -> None:
-    """Unless two phases are refused, because partials cannot be combined or would spread nothing."""
+    """Two phases may be refused, because partials cannot be combined or the groups would not be spread."""
     app = compiled_in_two_phases(case.query)
     if app is not None:
         expected = of_oracle(oracle, case.oracle, app.relations["found"])
@@ -69,7 +69,7 @@ def test_values_are_those_of_postgres_where_duckdb_has_others(fact: Fact) -> Non
 
 
 def test_constants_compile_without_a_warning() -> None:
-    """Python warns of `1 is None`, which is right here: users of the app would see the warning."""
+    """Python warns about `1 is None`, which is correct here, and users of the app would see the warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
 

@@ -11,12 +11,11 @@ from contextlib import contextmanager
 import pytest
 
 import penstock as ps
-from penstock.ops.testing import Driver, InlineExecutor
-from penstock.ops.worker.health import LoopMonitor
-from penstock.ops.worker.stall_watch import stalls_logged
-from penstock.ops.worker.worker import Worker, WorkerConfig
-from penstock.state.protocols import MemoryStateFolder
-from penstock.transport.messages import Outgoing
+from penstock.ops.kernel import Driver, LoopMonitor, Worker, stalls_logged
+from penstock.ops.kernel.loop import WorkerConfig
+from penstock.ops.kernel.testing import InlineExecutor
+from penstock.state import MemoryStateFolder
+from penstock.transport import Outgoing
 
 LIMIT_S = 20.0
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from penstock.ops.cli.options import expect_backups
-from penstock.ops.deploy.version import DeploymentSettings, Shape, Version
-from penstock.ops.deploy.worker_command import run_arguments
+from penstock.ops.deploy import DeploymentSettings, Version, run_arguments
+from penstock.ops.deploy.version import VersionShape
+from penstock.ops.shell import expect_backups
 
 
 def test_a_standby_needs_backups() -> None:
@@ -22,8 +22,8 @@ def test_a_standby_needs_backups() -> None:
 
 @pytest.mark.parametrize("standby", [True, False])
 def test_deployed_workers_get_the_option(tmp_path: Path, standby: bool) -> None:
-    """Of the version that was deployed with it."""
+    """Only the version that was deployed with it gets it."""
     settings = DeploymentSettings("kafka:9092", str(tmp_path), str(tmp_path), standby=standby)
-    version = Version(1, "totals", "app.py", "app.py", "Totals", "digest", settings, Shape("", {}), 0, "ann")
+    version = Version(1, "totals", "app.py", "app.py", "Totals", "digest", settings, VersionShape("", {}), 0, "ann")
 
     assert ("--standby" in run_arguments(version, tmp_path, "8080")) == standby

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.ops.deploy.version import DeploymentSettings, Shape, Version
-from penstock.ops.deploy.worker_command import run_arguments
-from penstock.ops.testing import Driver
-from penstock.ops.worker.memory import LEAST_BYTES, MOST_BYTES, SHARE, default_memory_bytes
-from penstock.processors.keyed_state.state_cache import SizeEstimate, StateCache
+from penstock.ops.deploy import DeploymentSettings, Version, run_arguments
+from penstock.ops.deploy.version import VersionShape
+from penstock.ops.kernel import Driver
+from penstock.ops.kernel.process.memory import LEAST_BYTES, MOST_BYTES, SHARE, default_memory_bytes
+from penstock.processors.keyed_state import SizeEstimate, StateCache
 from penstock.processors.operators import stateful
 
 
@@ -64,7 +64,7 @@ class Point(msgspec.Struct):
     ],
 )
 def test_the_estimate_is_near_the_memory_of_decoded_states(state: Callable[[int], Any], kind: Any) -> None:
-    """Between a third and three times as much, for states of common shapes."""
+    """It is between a third and three times as much, for states of common shapes."""
     encoded = [msgspec.msgpack.encode(state(n)) for n in range(5_000)]
     decoder = msgspec.msgpack.Decoder(kind)
     estimate = SizeEstimate()
@@ -127,7 +127,7 @@ def test_shards_stay_within_the_memory_and_count_on(monkeypatch: pytest.MonkeyPa
 
 
 def test_hits_and_misses_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each key once for each batch: a miss if its state is read, also an empty one, else a hit."""
+    """A batch counts each key once: as a miss if its state is read, even an empty one, and otherwise as a hit."""
     cache = StateCache()
     monkeypatch.setattr(stateful, "STATE_CACHE", cache)
     driver, counts = Driver(Assortment), []
@@ -140,9 +140,11 @@ def test_hits_and_misses_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("mebibytes", [None, 64])
 def test_deployed_workers_get_the_memory(tmp_path: Path, mebibytes: int | None) -> None:
-    """Of the version that was deployed with it."""
+    """Only the version that was deployed with it gets it."""
     settings = DeploymentSettings("kafka:9092", str(tmp_path), str(tmp_path), state_cache_mib=mebibytes)
-    version = Version(1, "stock", "app.py", "app.py", "Assortment", "digest", settings, Shape.of(Assortment), 0, "ann")
+    version = Version(
+        1, "stock", "app.py", "app.py", "Assortment", "digest", settings, VersionShape.of(Assortment), 0, "ann"
+    )
     arguments = run_arguments(version, tmp_path, "8080")
 
     assert ("--state-cache" in arguments) == (mebibytes is not None)

@@ -10,17 +10,17 @@ import pytest
 from support.disks import Disk, copy_of, restart
 
 import penstock as ps
-from penstock.ops.testing import Driver, InlineExecutor, Killed
-from penstock.ops.worker.changelog_replay import changelog_of
-from penstock.ops.worker.preflight import ends_of
-from penstock.ops.worker.resume_checks import committed_positions
-from penstock.ops.worker.worker import Worker, WorkerConfig
+from penstock.ops.kernel import Driver, Worker, changelog_of, committed_positions, ends_of
+from penstock.ops.kernel.loop import WorkerConfig
+from penstock.ops.kernel.testing import InlineExecutor, Killed
 from penstock.processors.operators import merge_of
-from penstock.processors.shard.checkpoints import Gap, Step
-from penstock.processors.shard.position import StatePosition
-from penstock.state.protocols import MemoryStateFolder
-from penstock.transport.codecs.by_category import Codecs
-from penstock.transport.messages import Outgoing
+from penstock.processors.shard import Gap, StatePosition, Step
+from penstock.state import MemoryStateFolder
+from penstock.transport import Outgoing
+from penstock.transport.codecs import Codecs
+from penstock.transport.memory import MemoryBus
+from penstock.transport.memory.groups import SESSION_MS
+from penstock.transport.memory.network import Network
 
 EXACT, MOST, LEAST = ps.Semantics.EXACTLY_ONCE, ps.Semantics.AT_MOST_ONCE, ps.Semantics.AT_LEAST_ONCE
 
@@ -63,6 +63,17 @@ class Moves(ps.Aggregator):
     def result(self, key: str, window: ps.windows.Window, value: int) -> Moved:
         """Return the number of parcels."""
         return Moved(key, 0, value)
+
+
+class Passed(ps.Stateful):
+    """Counts the parcels of a depot."""
+
+    name, reads, writes, state = "passed", arrivals, moved, int
+
+    def process(self, event: Arrival, state: int | None, context: ps.Context) -> tuple[int, list[Moved]]:
+        """Count one."""
+        parcels = (state or 0) + 1
+        return parcels, [Moved(event.depot, event.at, parcels)]
 
 
 def moves(output: ps.Semantics, **declared: Any) -> type[Moves]:
@@ -194,25 +205,40 @@ def test_the_groups_position_of_a_quiet_bucket_catches_up_with_its_state(
     assert worker.metrics.checkpoints == 1
 
 
+class Buffering(Network):
+    """A network whose clients send their messages with the next flush."""
+
+    def buffers(self) -> bool:
+        """Buffer all."""
+        return True
+
+
 @pytest.mark.parametrize(
     ("output", "pauses_at", "counts"),
-    [(MOST, Step.SEND_OUTPUTS, [2, 1]), (EXACT, Step.COMMIT_TRANSACTION, [1, 2])],
+    [
+        (MOST, Step.SEND_OUTPUTS, [2]),
+        (LEAST, Step.FLUSH_OUTPUTS, [2]),
+        (LEAST, Step.SAVE_TOGETHER, [1, 2]),
+        (EXACT, Step.COMMIT_TRANSACTION, [1, 2]),
+    ],
     ids=lambda one: one.value if isinstance(one, Step | ps.Semantics) else "",
 )
-def test_a_paused_worker_sends_its_outputs_after_its_successor(
+def test_a_paused_worker_sends_no_output_after_its_successor(
     output: ps.Semantics, pauses_at: Step, counts: list[int]
 ) -> None:
-    """At most once, its committed outputs follow newer ones, once each; exactly once, the newest output is the last."""
+    """The newest output is the last. At most once, the outputs of the paused worker are missing."""
     processor = moves(output, reads=arrivals)
     driver, states = Driver(processor), MemoryStateFolder(merge_of(processor()))
+    bus = MemoryBus(cluster=driver.bus.cluster, network=Buffering())
     paused = Worker(
-        processor(), WorkerConfig(driver.bus, states, "paused"), InlineExecutor(), InlineExecutor(), clock=driver.clock
+        processor(), WorkerConfig(bus, states, "paused"), InlineExecutor(), InlineExecutor(), clock=driver.clock
     )
 
     def pause(gap: Gap) -> None:
         if gap == Gap(pauses_at):
             paused.at_gap = lambda _: None
             driver.bus.kill_members("moves")
+            driver.clock.advance(SESSION_MS / 1000)
             driver._write(arrivals, [Arrival("north", 2)])
             place = WorkerConfig(driver.bus, states, "successor")
             successor = Worker(processor(), place, InlineExecutor(), InlineExecutor(), clock=driver.clock)
@@ -245,3 +271,36 @@ def read_to_end(worker: Worker, driver: Driver, inputs: Sequence[ps.Category[Any
             worker.save()
             return
     raise AssertionError("it has not read to the end in a hundred iterations")
+
+
+@pytest.mark.parametrize(("is_replaced", "counts"), [(True, [2]), (False, [1])])
+def test_outputs_that_were_computed_before_a_pause_are_sent_by_the_owner_only(
+    monkeypatch: pytest.MonkeyPatch, is_replaced: bool, counts: list[int]
+) -> None:
+    """After a pause between `process` and its outputs, the worker asks its group whether it still owns the bucket."""
+    driver, states = Driver(Passed), MemoryStateFolder(merge_of(Passed()))
+
+    def start(identity: str) -> Worker:
+        place = WorkerConfig(driver.bus, states, identity)
+        return Worker(Passed(), place, InlineExecutor(), InlineExecutor(), clock=driver.clock)
+
+    paused = start("paused")
+    driver._write(arrivals, [Arrival("south", 0)])
+    read_to_end(paused, driver, [arrivals])
+    send = paused._batches._outputs.send
+
+    def send_after_a_pause(*outputs: Any) -> None:
+        monkeypatch.undo()
+        driver.clock.advance(SESSION_MS / 1000 - 1.0)
+        if is_replaced:
+            driver.bus.kill_members("passed")
+            driver._write(arrivals, [Arrival("north", 2)])
+            read_to_end(start("successor"), driver, [arrivals])
+        send(*outputs)
+
+    monkeypatch.setattr(paused._batches._outputs, "send", send_after_a_pause)
+    driver._write(arrivals, [Arrival("north", 1)])
+    for _ in range(5):
+        paused.run_once()
+
+    assert [one.parcels for one in driver.read(moved) if one.depot == "north"] == [*range(1, counts[0]), *counts]

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from rich.console import Console
 from support.statuses import NODE, NOW_MS, cluster_status, processor_status, shard_status, worker_status
 
-from penstock.ops.cli.status import layout_of
+from penstock.ops.status.commands.status import layout_of
 
 WORKERS = tuple(
     worker_status(
@@ -37,7 +37,7 @@ def lines_of(width: int) -> list[str]:
     """Return the lines about workers on a terminal of some width, from the headers on."""
     console = Console(file=StringIO(), width=width, highlight=False)
     cluster = cluster_status(processor_status(shard_status(), workers=WORKERS))
-    console.print(layout_of(cluster, console, buckets=False, workers=True))
+    console.print(layout_of(cluster, console, buckets=False, workers=True, everything=True))
     assert isinstance(console.file, StringIO)
     lines = console.file.getvalue().splitlines()
     return lines[next(number for number, line in enumerate(lines) if line.startswith("worker ")) :]
@@ -66,14 +66,14 @@ def test_the_columns_of_workers_fit_the_terminal(width: int) -> None:
 
 @pytest.mark.parametrize("width", [80, 200])
 def test_processors_and_buckets_fit_the_terminal(width: int) -> None:
-    """Names and states are not wrapped: they are what one looks for."""
+    """They are not wrapped, because users look for them."""
     console = Console(file=StringIO(), width=width, highlight=False)
     shards = [shard_status(number, backlog_events=12_345_678, lag_s=7_200.0, held_by="orders") for number in range(2)]
     lagging = processor_status(*shards, workers=WORKERS)
     looping = processor_status(
         *shards, workers=(worker_status(restarts=9, crash_loop_since_ms=NOW_MS),), node=replace(NODE, name="other")
     )
-    console.print(layout_of(cluster_status(lagging, looping), console, buckets=True, workers=False))
+    console.print(layout_of(cluster_status(lagging, looping), console, buckets=True, workers=False, everything=True))
     assert isinstance(console.file, StringIO)
     lines = console.file.getvalue().splitlines()
 
@@ -83,3 +83,19 @@ def test_processors_and_buckets_fit_the_terminal(width: int) -> None:
         ["other", "crash-looping"],
     ]
     assert len([line for line in lines if line.startswith(("scorer/", "other/"))]) == 4
+
+
+@pytest.mark.parametrize("everything", [False, True])
+def test_processors_that_users_have_ended_are_counted_and_not_shown(everything: bool) -> None:
+    """Their rows and findings appear with `--all`. A processor that failed is always shown."""
+    done, failed = (
+        processor_status(shard_status(backlog_events=5), workers=(worker_status(end_reason=reason),), node=node)
+        for reason, node in (("stopped", replace(NODE, name="once")), ("No space left.", NODE))
+    )
+    written = StringIO()
+    console = Console(file=written, width=200)
+    console.print(layout_of(cluster_status(done, failed), console, buckets=True, workers=True, everything=everything))
+    text = written.getvalue()
+
+    assert ("once" in text, "scorer" in text) == (everything, True)
+    assert ("Not shown: 1 processor that was stopped" in text) is not everything

@@ -7,12 +7,13 @@ import subprocess
 import sys
 import time
 
-from penstock.ops.cli.signals import NOT_SAVED, SAME_SIGNAL_S
+from penstock.ops.shell import NOT_SAVED
+from penstock.ops.shell.process.signals import SAME_SIGNAL_S
 
 LIMIT_S = 60.0
 PROGRAM = """
 import signal, sys, threading
-from penstock.ops.cli.signals import exit_within, stop_on_signals
+from penstock.ops.shell.process.signals import exit_within, stop_on_signals
 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # with nohup, it would stay ignored
 stopped = threading.Event()

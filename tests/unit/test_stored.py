@@ -11,19 +11,12 @@ import pytest
 from support.warehouses import MemoryWarehouse
 
 import penstock as ps
-from penstock.backfill.archive.archived_rows import archive_schema
-from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.archive.compaction import compact
-from penstock.backfill.archive.completeness import LatenessAllowance
-from penstock.backfill.errors import BackfillRefused, WarehouseError
-from penstock.backfill.warehouse.columns import Columns
-from penstock.backfill.warehouse.layout import DAY_MS, By, Days, OtherFile
-from penstock.backfill.warehouse.listing import Listing
-from penstock.backfill.warehouse.schema_evolution import content_of
-from penstock.backfill.warehouse.stored import StoredCategory
-from penstock.transport.category_spec import CategorySpec
+from penstock.backfill import BackfillRefused, WarehouseError
+from penstock.backfill.archive import Archiver, LatenessAllowance, archive_schema, compact
+from penstock.backfill.warehouse import DAY_MS, DayOf, Days, Listing, RecordColumns, StoredCategory, content_of
+from penstock.backfill.warehouse.layout import OtherFile
+from penstock.transport import Bucket, CategorySpec, Outgoing
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket, Outgoing
 
 FAR_MS = 400_000 * DAY_MS * 365  # beyond the year 9999
 HOUR_MS = DAY_MS // 24
@@ -70,7 +63,7 @@ def category(record: type[ps.Record]) -> ps.Category[Any]:
     return ps.Category("readings", record, key=lambda event: f"k{event.at // HOUR_MS % 3}", event_time="at", buckets=2)
 
 
-def warehouse_of(by: By, times: Sequence[int] = TIMES) -> MemoryWarehouse:
+def warehouse_of(by: DayOf, times: Sequence[int] = TIMES) -> MemoryWarehouse:
     """Return an archive of readings."""
     warehouse, bus = MemoryWarehouse(), MemoryBus(lambda: 1_000 * DAY_MS)
     bus.create(CategorySpec("readings", 2))
@@ -91,15 +84,15 @@ def warehouse_of(by: By, times: Sequence[int] = TIMES) -> MemoryWarehouse:
 
 def read(warehouse: MemoryWarehouse, days: Days, key: str | None = None, record: type[ps.Record] = OldReading) -> Any:
     """Return the records of some days, by event time."""
-    columns = Columns(record)
+    columns = RecordColumns(record)
     stored = StoredCategory.of(warehouse, "readings", archive_schema(columns))
     found = [event for batch in stored.read(days, key=key) for event in columns.records(batch)]
     return sorted(found, key=lambda event: event.at)
 
 
-@pytest.mark.parametrize("by", By)
-def test_days_select_events_by_event_time_in_both_layouts(by: By) -> None:
-    """With and without a key; the first and last day of the calendar include times beyond it."""
+@pytest.mark.parametrize("by", DayOf)
+def test_days_select_events_by_event_time_in_both_layouts(by: DayOf) -> None:
+    """A key may be given, too. The first and last day of the calendar include times beyond it."""
     warehouse = warehouse_of(by, [*TIMES, FAR_MS, -FAR_MS])
 
     assert [event.at for event in read(warehouse, SECOND)] == TIMES[24:]
@@ -107,9 +100,9 @@ def test_days_select_events_by_event_time_in_both_layouts(by: By) -> None:
     assert [event.at for event in read(warehouse, EVER)] == [-FAR_MS, *TIMES, FAR_MS]
 
 
-@pytest.mark.parametrize("by", By)
-def test_compacted_files_that_still_exist_are_not_read_twice(by: By) -> None:
-    """After a compaction that was killed before it removed them."""
+@pytest.mark.parametrize("by", DayOf)
+def test_compacted_files_that_still_exist_are_not_read_twice(by: DayOf) -> None:
+    """The compaction was killed before it removed them."""
     warehouse = warehouse_of(by)
     before = dict(warehouse.stored)
     for day in Listing.of(warehouse, "readings").days:
@@ -122,31 +115,31 @@ def test_compacted_files_that_still_exist_are_not_read_twice(by: By) -> None:
 
 
 def test_a_success_marker_completes_a_day_of_event_time_only() -> None:
-    """In a layout by arrival, the marker says nothing about event times."""
+    """A marker in a layout by arrival does not concern event times."""
     complete = {}
-    for by in By:
+    for by in DayOf:
         warehouse = warehouse_of(by)
         warehouse.stored["category=readings/ds=1970-01-01/_SUCCESS"] = b""
-        stored = StoredCategory.of(warehouse, "readings", archive_schema(Columns(OldReading)))
+        stored = StoredCategory.of(warehouse, "readings", archive_schema(RecordColumns(OldReading)))
         complete[by] = [day for day in ("1970-01-01", "1970-01-02") if stored.is_complete(day)]
 
-    assert complete == {By.EVENT_TIME: ["1970-01-01"], By.ARRIVAL: []}
+    assert complete == {DayOf.EVENT_TIME: ["1970-01-01"], DayOf.ARRIVAL: []}
 
 
 def test_spans_are_single_days_in_an_event_time_layout_only() -> None:
     """By arrival, any file may contain events of any day."""
     within = Days.of("1969-01-01", "1970-01-02")
     spans = {
-        by: StoredCategory.of(warehouse_of(by), "readings", archive_schema(Columns(OldReading))).spans(within)
-        for by in By
+        by: StoredCategory.of(warehouse_of(by), "readings", archive_schema(RecordColumns(OldReading))).spans(within)
+        for by in DayOf
     }
 
-    assert spans == {By.EVENT_TIME: [Days.of(day, day) for day in within.names()[-2:]], By.ARRIVAL: [within]}
+    assert spans == {DayOf.EVENT_TIME: [Days.of(day, day) for day in within.names()[-2:]], DayOf.ARRIVAL: [within]}
 
 
 def test_an_older_type_is_converted_at_every_depth() -> None:
     """New fields take their defaults and integers become floats, also in records, lists and dicts."""
-    [event] = read(warehouse_of(By.EVENT_TIME, [7]), EVER, record=Reading)
+    [event] = read(warehouse_of(DayOf.EVENT_TIME, [7]), EVER, record=Reading)
 
     assert event == Reading(7, 7.0, NewPart(7.0), [NewPart(7.0)], {"n": 7.0})
 
@@ -163,12 +156,12 @@ def test_an_incompatible_type_is_refused_with_column_and_types() -> None:
     with pytest.raises(
         BackfillRefused, match=r"category=readings: column parts\[\] has type struct<.*the record's map<"
     ):
-        read(warehouse_of(By.EVENT_TIME), EVER, record=Misread)
+        read(warehouse_of(DayOf.EVENT_TIME), EVER, record=Misread)
 
 
 def test_the_error_names_an_incompatible_file() -> None:
-    """Also if the archive predates the settings file."""
-    warehouse = warehouse_of(By.EVENT_TIME, [7])
+    """The archive may predate the settings file."""
+    warehouse = warehouse_of(DayOf.EVENT_TIME, [7])
     del warehouse.stored["category=readings/_archive.json"]
     with pytest.raises(
         BackfillRefused, match=r"ds=1970-01-01/bucket-00000-0+-e0+1\.parquet: column parts\[\] has type struct<"
@@ -179,7 +172,7 @@ def test_the_error_names_an_incompatible_file() -> None:
 @pytest.mark.parametrize("damage", [lambda whole: b"", lambda whole: whole[:-1], lambda whole: b"#" * len(whole)])
 def test_the_error_names_a_damaged_file_and_its_day(damage: Callable[[bytes], bytes]) -> None:
     """The file is empty, truncated or garbage."""
-    warehouse = warehouse_of(By.EVENT_TIME, [7])
+    warehouse = warehouse_of(DayOf.EVENT_TIME, [7])
     [path] = [path for path in warehouse.stored if path.endswith(".parquet")]
     warehouse.stored[path] = damage(warehouse.stored[path])
     with pytest.raises(
@@ -190,8 +183,8 @@ def test_the_error_names_a_damaged_file_and_its_day(damage: Callable[[bytes], by
 
 def test_a_file_that_was_compacted_during_the_read_raises_an_error() -> None:
     """It was deleted after its folder was listed."""
-    warehouse = warehouse_of(By.EVENT_TIME, [7])
-    stored = StoredCategory.of(warehouse, "readings", archive_schema(Columns(OldReading)))
+    warehouse = warehouse_of(DayOf.EVENT_TIME, [7])
+    stored = StoredCategory.of(warehouse, "readings", archive_schema(RecordColumns(OldReading)))
     [path] = [path for path in warehouse.stored if path.endswith(".parquet")]
     del warehouse.stored[path]
     with pytest.raises(
@@ -206,7 +199,9 @@ def test_files_of_other_tools_are_read() -> None:
     table = pa.table({"at": pa.array([5], pa.int32()), "count": [6], "_event_time": [5]})
     for name in ("part-0.parquet", "_aside.parquet", ".part-0.parquet.crc"):
         warehouse.write(OtherFile("readings", "1970-01-01", name), content_of(table))
-    stored = StoredCategory.of(warehouse, "readings", archive_schema(Columns(OldReading)).remove(2).remove(2).remove(2))
+    stored = StoredCategory.of(
+        warehouse, "readings", archive_schema(RecordColumns(OldReading)).remove(2).remove(2).remove(2)
+    )
     [batch] = stored.read(EVER)
 
     assert batch.select(["at", "count", "_key", "_event_time"]).to_pylist() == [

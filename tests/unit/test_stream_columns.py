@@ -15,8 +15,8 @@ from hypothesis import strategies as some
 from support.column_traces import START_MS, traces_of_both
 
 import penstock as ps
-from penstock.ops.testing import Driver
-from penstock.processors.errors import ProcessorFailed
+from penstock.ops.kernel import Driver
+from penstock.processors import ProcessorFailed
 from penstock.processors.monoids import Monoid
 
 LETTER = ps.ErrorPolicy.DEAD_LETTER
@@ -182,7 +182,7 @@ CHUNKS = some.lists(ITEMS, min_size=1, max_size=4)
 def test_a_stream_with_columns_equals_the_stream_event_by_event(
     processor: type[ps.Processor], chunks: list[list[Reading | bytes]]
 ) -> None:
-    """Random batches: with messages that do not decode, late events, exceptions, strange texts and numbers."""
+    """Random batches have messages that do not decode, late events, exceptions, strange texts and numbers."""
     in_columns, one_by_one = traces_of_both(processor, chunks)
 
     assert in_columns == one_by_one

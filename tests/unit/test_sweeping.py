@@ -10,14 +10,11 @@ from support.outages import FailingBus
 from support.statuses import NODE, report
 from support.subjects import EXACT, Subject
 
-from penstock.ops.clock import SteeredClock
-from penstock.ops.monitoring.outages import SILENT_AFTER_S
-from penstock.ops.monitoring.reports import REPORTS, report_message
-from penstock.ops.worker.transaction_sweeper import MARGIN_S, StalledOffsets, TransactionSweeper
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.errors import BusUnreachable
-from penstock.transport.internal_topics import create_missing_categories
-from penstock.transport.messages import Bucket, Outgoing
+from penstock.ops.kernel import REPORTS, SILENT_AFTER_S
+from penstock.ops.kernel.checkpoint.transaction_sweeper import MARGIN_S, StalledOffsets, TransactionSweeper
+from penstock.ops.kernel.telemetry.reports import report_message
+from penstock.ops.shell import SteeredClock
+from penstock.transport import Bucket, BusUnreachable, CategorySpec, Outgoing, Position, create_missing_categories
 
 OUT = Bucket("out", 0)
 LIMIT_S = 11.0
@@ -49,7 +46,7 @@ class Blocked:
         self.bus = FailingBus(self.clock.now_ms)
         self.bus.create(CategorySpec("out", 1))
         create_missing_categories(self.bus, REPORTS)
-        kind = Subject("stateful", EXACT, EXACT).make("p")
+        self.kind = kind = Subject("stateful", EXACT, EXACT).make("p")
         self._node = msgspec.structs.replace(NODE, name=kind.name)
         for worker, ago_s in report_ages_s.items():
             self.report(worker, ago_s)
@@ -57,12 +54,14 @@ class Blocked:
         self.open.send("out", [Outgoing(b"k", b"v")])
         self.open.flush()
         self.aborted: list[str] = []
+        self.is_settled = True
         self.sweeper = TransactionSweeper(
             kind,
             self.bus,
             "own",
             ["out"],
             limit_s=LIMIT_S,
+            is_settled=lambda: self.is_settled,
             abort_open_transaction=self.aborted.append,
             clock=self.clock,
         )
@@ -89,7 +88,7 @@ def test_open_transactions_of_silent_workers_are_aborted_after_the_limit() -> No
 
 
 def test_an_outage_is_no_silence_of_workers() -> None:
-    """A live worker would be fenced and start over. After the outage, each has time to report."""
+    """A live worker would be fenced and start again. After the outage, each has time to report."""
     blocked = Blocked({"dead": 0.0, "alive": 0.0})
     blocked.sweeper.sweep()
     blocked.bus.error = BusUnreachable("It is away.")
@@ -136,3 +135,20 @@ def test_no_transaction_is_aborted_while_transactions_commit() -> None:
         blocked.sweeper.sweep()
 
     assert blocked.aborted == []
+
+
+@pytest.mark.parametrize(("is_settled", "aborted"), [(False, ["dead"]), (True, [])])
+def test_positions_that_stay_undecided_are_aborted_if_the_worker_waits_for_them(
+    is_settled: bool, aborted: list[str]
+) -> None:
+    """A transaction without outputs blocks no reader of them, but the next owner of its buckets."""
+    blocked = Blocked({"dead": 1e5, "alive": 0.0})
+    blocked.open.commit([])
+    for category in blocked.kind.inputs():
+        blocked.bus.create(CategorySpec(category.name, 2))
+        position = Position(Bucket(category.name, 0), 1)
+        blocked.bus.cluster.group(blocked.kind.name).add_undecided("p.dead", [position])
+    blocked.is_settled = is_settled
+    blocked.sweeper.sweep()
+
+    assert blocked.aborted == aborted

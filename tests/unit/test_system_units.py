@@ -13,12 +13,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from support.deployed import version_of
+from typer.testing import CliRunner
 
-from penstock.ops.cli.command_line import Penstock
-from penstock.ops.cli.root import commands_of
+from penstock.ops.deploy import DeployedServer, DeploymentFiles, Version, all_deployments
 from penstock.ops.deploy.errors import DeployError
-from penstock.ops.deploy.system_units import SYSUSERS_FILE, expect_visible, system_units, unit_prerequisites
-from penstock.ops.deploy.version import Server, Version
+from penstock.ops.deploy.registry import DesiredState
+from penstock.ops.deploy.targets.system_units import SYSUSERS_FILE, expect_visible, system_units, unit_prerequisites
+from penstock.ops.shell.command_line.main import Penstock
+from penstock.ops.shell.command_line.main import app as penstock
+from penstock.ops.shell.command_line.root import commands_of
+from penstock.processors.apps import Contents
 
 EXPOSURE_LIMIT = 3.0
 """The greatest rating of `systemd-analyze security`, of 10."""
@@ -27,6 +31,22 @@ SECURED: dict[str, Any] = {
     "variables": ("PENSTOCK_STORE",),
     "backup": "/srv/backups of all",
 }
+APP = """
+import penstock as ps
+
+class Sale(ps.Record, frozen=True):
+    shop: str
+    amount: int
+    at: ps.EventTime
+
+sales = ps.Category("sales", Sale, key="shop", event_time="at", buckets=2)
+
+class Totals(ps.Stateless[Sale, Sale]):
+    reads, writes = sales, ps.Category("totals", Sale, key="shop", event_time="at", buckets=2)
+
+    def process(self, event: Sale):
+        yield event
+"""
 needs_systemd = pytest.mark.skipif(
     shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed, so units are not verified"
 )
@@ -44,7 +64,7 @@ def server(folder: Path) -> Version:
     """Return a version of a server with a file in the folder of states."""
     plain = version(folder)
     words = ("views", "--file", f"{plain.settings.folder}/state/views/rows.duckdb", "--port", "8790")
-    return replace(plain, name="scuba.views", server=Server(("scuba", "serve"), words, (), has_worker=False))
+    return replace(plain, name="scuba.views", server=DeployedServer(("scuba", "serve"), words, (), has_worker=False))
 
 
 def all_units(folder: Path) -> dict[str, str]:
@@ -74,7 +94,7 @@ def analyzed(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @needs_systemd
 def test_systemd_knows_all_settings_of_the_units(tmp_path: Path) -> None:
-    """Without a warning, also for folders of any name."""
+    """It reports no warning, also for folders of any name."""
     folder = tmp_path / "with a space, 100% and $HOME"
     folder.mkdir()
     for name, text in all_units(folder).items():
@@ -100,7 +120,7 @@ def test_systemd_rates_the_units_as_safe(tmp_path: Path) -> None:
 
 
 def test_units_cover_an_app_and_what_watches_it(tmp_path: Path) -> None:
-    """A server comes alone."""
+    """A server has its own units."""
     assert set(system_units([version(tmp_path)])) == {
         SYSUSERS_FILE,
         "penstock-small.totals@.service",
@@ -112,7 +132,7 @@ def test_units_cover_an_app_and_what_watches_it(tmp_path: Path) -> None:
 
 
 def test_commands_of_units_exist_and_write_to_the_folder_of_states_only(tmp_path: Path) -> None:
-    """With each of their options. The app stays at its place."""
+    """Each of their options exists, too. The app stays at its place."""
     known = dict(commands_of(Penstock()))
     found = commands(all_units(tmp_path))
     for command in found.values():
@@ -139,7 +159,7 @@ def test_secrets_are_read_by_the_manager(tmp_path: Path) -> None:
 
 
 def test_steps_of_an_installation_name_each_worker_and_variable(tmp_path: Path) -> None:
-    """Values are in none of them."""
+    """No step contains a value."""
     steps = list(unit_prerequisites([version(tmp_path, **SECURED)], [2]))
 
     assert any("/etc/penstock/penstock-small.totals.env" in step and "PENSTOCK_STORE" in step for step in steps)
@@ -157,3 +177,74 @@ def test_an_app_in_a_home_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         expect_visible([version(Path("/home/ann"))])
     with pytest.raises(DeployError, match="no processor"):
         system_units([])
+
+
+def on_the_command_line(folder: Path, *arguments: str) -> Any:
+    """Return the result of a command about an app in a folder, with a cluster that does not answer."""
+    where = ("--kafka", "127.0.0.1:1", "--dir", str(folder / "dir"))
+    return CliRunner().invoke(penstock, [*arguments, *where])
+
+
+def words_of(printed: str) -> str:
+    """Return a message in one line, without the frame of a refused option."""
+    return " ".join(printed.replace("│", " ").split())
+
+
+@pytest.fixture
+def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an app in a folder that units see."""
+    monkeypatch.setattr(sys.modules[expect_visible.__module__], "HIDDEN", ())
+    file = tmp_path / "shop.py"
+    file.write_text(APP)
+    return file
+
+
+def test_the_command_writes_units_and_starts_nothing(app: Path, tmp_path: Path) -> None:
+    """It needs no broker, stores no deployment, is in no audit log, and prints the commands that install the units."""
+    units = tmp_path / "units"
+    done = on_the_command_line(
+        tmp_path, "deploy", str(app), "--workers", "3", "--target", "systemd", "--units", str(units)
+    )
+    printed = words_of(done.stderr)
+
+    assert done.exit_code == 0, done.output
+    assert {path.name for path in units.iterdir()} == set(system_units([replace(version(tmp_path), name="totals")]))
+    assert "systemctl daemon-reload" in printed
+    assert "enable --now penstock-totals@0.service penstock-totals@1.service penstock-totals@2.service" in printed
+    assert "1 of 3 workers will stand by" in printed
+    assert "start 3 workers" not in printed
+    assert "audit log" not in printed
+    assert all_deployments(tmp_path / "dir") == []
+
+
+def test_units_of_a_server_leave_deployed_ones_alone(app: Path, tmp_path: Path) -> None:
+    """Only a deployment removes servers beyond its number."""
+    other = replace(server(tmp_path), name="laser.tops.2")
+    files = DeploymentFiles(tmp_path / "dir", other.name)
+    files.add_version(other, Contents({}))
+    files.save_desired_state(DesiredState(1, (1,)))
+    table = ("laser", "deploy", "tops", "--app", str(app), "--category", "sales", "--key", "shop", "--value", "amount")
+    done = on_the_command_line(tmp_path, *table, "--target", "systemd", "--units", str(tmp_path / "units"))
+
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "units" / "penstock-laser.tops.1.service").exists()
+    assert [each.name for each in all_deployments(tmp_path / "dir")] == ["laser.tops.2"]
+
+
+@pytest.mark.parametrize("options", [["--target", "systemd"], ["--units", "units"]])
+@pytest.mark.parametrize("command", ["deploy shop.py", "laser deploy tops", "scuba deploy sales"])
+def test_the_target_and_the_folder_of_units_belong_together(command: str, options: list[str]) -> None:
+    """Penstock runs nothing under systemd itself. The error contains the line to type."""
+    done = CliRunner().invoke(penstock, [*command.split(), *options])
+
+    assert done.exit_code == 2
+    assert f"penstock {command} --target systemd --units units" in words_of(done.stderr)
+
+
+def test_units_need_no_dry_run() -> None:
+    """They start nothing, so there is nothing to try."""
+    options = ["--target", "systemd", "--units", "units", "--dry-run"]
+    done = CliRunner().invoke(penstock, ["deploy", "shop.py", *options])
+
+    assert done.exit_code == 2
+    assert "Leave --dry-run out" in words_of(done.stderr)

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.ops.testing import Crash, Driver
-from penstock.processors.errors import DeclarationError
+from penstock.ops.kernel import Crash, Driver
+from penstock.processors import DeclarationError
 from penstock.processors.operators import open_operator
-from penstock.state.protocols import MemoryShardState
-from penstock.transport.messages import Outgoing
+from penstock.state import MemoryShardState
+from penstock.transport import Outgoing
 
 BOUND = 20
 
@@ -89,7 +89,7 @@ class ByFunction(Latest):
 
 @pytest.mark.parametrize("join", [Latest, ByFunction])
 def test_a_message_without_a_value_deletes_the_row(join: type[Latest]) -> None:
-    """Also after a restart; a later record is a row again, and no message becomes a dead letter."""
+    """A restart does not bring it back. A later record is a row again, and no message becomes a dead letter."""
     driver = Driver(join)
     driver.send(join.table, [Price("tea", 1, 300), Price("jam", 1, 200)])
     driver.bus.append("prices", Outgoing(b"tea", None))
@@ -149,7 +149,7 @@ def sold_as_of(arrived: Sequence[Price | Sale]) -> list[Sold]:
 def test_an_ordered_join_uses_the_price_at_the_time_of_the_sale(
     events: list[Price | Sale], data: st.DataObject
 ) -> None:
-    """In any order of arrival; a price of the same millisecond counts."""
+    """Arrival may be in any order. A price of the same millisecond counts."""
     delays = data.draw(st.lists(st.integers(0, BOUND), min_size=len(events), max_size=len(events)))
     delayed = [event for event, _ in sorted(zip(events, delays, strict=True), key=lambda held: held[0].at + held[1])]
 

@@ -19,21 +19,19 @@ from support.maintenance import worker_backups
 from support.resets import Copies, Totals, generate_readings, readings
 
 import penstock as ps
-from penstock.ops.snapshots import taking
-from penstock.ops.snapshots.snapshot import SnapshotError, SnapshotStore
-from penstock.ops.snapshots.taking import take_snapshot
-from penstock.ops.testing import InlineExecutor
-from penstock.ops.worker.preflight import prepare
-from penstock.ops.worker.resume_checks import event_times, positions_of_group
-from penstock.ops.worker.worker import Worker, WorkerConfig
-from penstock.state.files.local_files import LocalFileStore
-from penstock.state.local.folder import RocksStateFolder
-from penstock.transport.errors import Fenced
-from penstock.transport.internal_topics import create_missing_categories
+from penstock.ops.change.snapshots import taking
+from penstock.ops.change.snapshots.snapshot import SnapshotError, SnapshotStore
+from penstock.ops.change.snapshots.taking import take_snapshot
+from penstock.ops.kernel import Worker, prepare
+from penstock.ops.kernel.loop import WorkerConfig
+from penstock.ops.kernel.shards.resume_checks import event_times, positions_of_group
+from penstock.ops.kernel.testing import InlineExecutor
+from penstock.state.files import LocalFileStore
+from penstock.state.local import RocksStateFolder
+from penstock.transport import Bucket, Fenced, create_missing_categories
 from penstock.transport.memory import MemoryBus
 from penstock.transport.memory.network import Network
-from penstock.transport.messages import Bucket
-from penstock.transport.tables.snapshot_requests import SNAPSHOTS, Request, SnapshotChannel, SnapshotRequest
+from penstock.transport.tables import SNAPSHOTS, SnapshotChannel, SnapshotOrder, SnapshotRequest
 
 STEP_S = 0.1
 
@@ -134,7 +132,7 @@ def requested(machine: Machine) -> list[str]:
 def test_of_two_coordinators_at_once_one_takes_its_snapshot(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, numbers: tuple[int, int]
 ) -> None:
-    """The other one ends, and its end does not end the first one, too. A clock may be behind."""
+    """The other one ends, without ending the first one. A clock may be behind."""
     ids = chain(numbers, count(3))
     monkeypatch.setattr(taking, "new_id", lambda: f"20261124T00000{next(ids)}-0000")
     monkeypatch.setattr(taking, "PAUSES_S", (0.01, 0.01))
@@ -160,7 +158,7 @@ def test_of_two_coordinators_at_once_one_takes_its_snapshot(
 
 
 def test_nothing_is_held_until_the_workers_are_ready(machine: Machine) -> None:
-    """A worker that restarts is asked again and again, and outputs of the others do not wait for it."""
+    """The coordinator asks a restarting worker repeatedly, and outputs of the others do not wait for it."""
     with working(machine) as step:
         before = list[str]()
 
@@ -200,7 +198,7 @@ def test_a_worker_that_dies_while_it_stores_its_copies_delays_the_snapshot_only(
 def test_a_worker_that_starts_again_ends_the_attempt_and_outputs_wait_no_longer(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
-    """No limit must end before."""
+    """The attempt ends before any time limit."""
     for limit in ("HOLD_LIMIT_S", "ALIVE_LIMIT_S"):
         monkeypatch.setattr(taking, limit, inf)
     notes = list[str]()
@@ -235,8 +233,8 @@ class SlowFileStore(LocalFileStore):
 def test_a_worker_that_stores_its_copies_slowly_is_waited_for(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It answers meanwhile, for longer than a dead one would be waited for."""
-    monkeypatch.setattr(taking, "ALIVE_LIMIT_S", 0.2)
+    """It answers meanwhile, for longer than the limit for a dead worker."""
+    monkeypatch.setattr(taking, "ALIVE_LIMIT_S", 1.0)
     monkeypatch.setattr(taking, "ASK_EVERY_S", 0.05)
     machine.place = place = SlowFileStore(Path(machine.folder.parent / "place"))
     notes = list[str]()
@@ -244,7 +242,7 @@ def test_a_worker_that_stores_its_copies_slowly_is_waited_for(
 
         def live() -> None:
             step()
-            if requested(machine).count("check") > 10:
+            if requested(machine).count("check") > 40:
                 place.opened.set()
 
         take(machine, live, notes.append)
@@ -253,7 +251,7 @@ def test_a_worker_that_stores_its_copies_slowly_is_waited_for(
 
 
 def test_a_worker_may_die_after_its_copies_are_stored(machine: Machine, tmp_path: Path) -> None:
-    """The snapshot needs it no more, whatever the one that starts in its place answers."""
+    """The snapshot no longer needs it, and does not depend on the answers of its successor."""
     slow = Machine(tmp_path / "slow", machine.bus, place := SlowFileStore(machine.folder.parent / "place"))
     after, notes = Machine(tmp_path / "after", machine.bus, machine.place), list[str]()
     with working(machine, "one") as step, working(slow, "two") as step_slow, working(after, "one") as step_after:
@@ -271,7 +269,7 @@ def test_a_worker_may_die_after_its_copies_are_stored(machine: Machine, tmp_path
 
 
 def test_a_snapshot_contains_the_event_times_of_processors_without_state(machine: Machine) -> None:
-    """So their clones and restored apps continue with the watermarks of their inputs."""
+    """Their clones and restored apps can then continue with the watermarks of their inputs."""
     with working(machine, processor=Copies) as step:
         id_ = take(machine, step, processor=Copies)
 
@@ -290,7 +288,7 @@ def test_messages_of_snapshots_go_on_after_their_writer_has_failed_for_good(
     create_missing_categories(machine.bus, SNAPSHOTS)
     writer = machine.bus.writer()
     monkeypatch.setattr(writer, "flush", _fail)
-    first, second = (SnapshotRequest("app", id_, Request.PREPARE, ()) for id_ in ("first", "second"))
+    first, second = (SnapshotRequest("app", id_, SnapshotOrder.PREPARE, ()) for id_ in ("first", "second"))
     with closing(SnapshotChannel(machine.bus)) as channel:
         with monkeypatch.context() as failing:
             failing.setattr(machine.bus, "writer", lambda: writer)

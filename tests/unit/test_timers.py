@@ -13,17 +13,13 @@ from hypothesis import strategies as st
 from support.disks import Disk, copy_of, restart
 
 import penstock as ps
-from penstock.ops.testing import Crash, Driver
-from penstock.processors.errors import ProcessorFailed
-from penstock.processors.keyed_state import key_layout
-from penstock.processors.keyed_state.state_cache import ENTRY_BYTES, StateCache
-from penstock.processors.shard.checkpoints import Step, steps_of
-from penstock.processors.shard.overlay import Overlay
-from penstock.processors.time import timer_schedule, timers
-from penstock.processors.time.timers import Clock, Timers
-from penstock.processors.time.watermarks import FOREVER_MS
-from penstock.state.local.folder import RocksStateFolder
-from penstock.state.protocols import MemoryShardState, ShardIdentity
+from penstock.ops.kernel import Crash, Driver
+from penstock.processors import ProcessorFailed
+from penstock.processors.keyed_state import ENTRY_BYTES, StateCache, key_layout
+from penstock.processors.shard import Overlay, Step, steps_of
+from penstock.processors.time import FOREVER_MS, Clock, Timers, timer_schedule, timers
+from penstock.state import MemoryShardState, ShardIdentity
+from penstock.state.local import RocksStateFolder
 
 KEYS = st.text(st.sampled_from("a\x00\x01\xffé"), max_size=3)
 TAGS = st.sampled_from(["", "b", "\x00"])
@@ -86,7 +82,7 @@ def test_timers_fire_once_in_order_and_not_early(steps: list[Any], read_ahead: i
 
 @given(pairs=st.lists(st.tuples(KEYS, TAGS), min_size=2))
 def test_encoded_pairs_keep_their_order_and_can_be_decoded(pairs: list[tuple[str, str]]) -> None:
-    """Also if they contain separator characters."""
+    """Keys may contain separator characters."""
     encoded = [key_layout.encode_pair(*pair) for pair in pairs]
 
     assert [key_layout.decode_pair(one) for one in encoded] == pairs
@@ -186,7 +182,7 @@ class Hourglass(Leaving):
 
 
 def test_a_wall_clock_timer_fires_without_events() -> None:
-    """When the clock reaches it, and not before."""
+    """It fires when the clock reaches it, and not before."""
     driver = Driver(Hourglass, start_ms=1_000_000)
     driver.send(visits, [Visit("a", 0), Visit("a", 10**6)])
     driver.advance(0.9)
@@ -240,7 +236,7 @@ def test_wall_clock_timers_require_a_nondeterministic_processor() -> None:
 
 
 def test_a_timer_that_repeats_without_a_delay_is_refused() -> None:
-    """It would fire without end."""
+    """It would fire forever."""
 
     class Restless(Leaving):
         def on_timer(self, timer: ps.Timer, state: int, context: ps.Context) -> tuple[Any, Iterable[ps.Record]]:

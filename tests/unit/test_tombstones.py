@@ -11,16 +11,16 @@ import pytest
 from support.replays import ReplayRequest
 
 import penstock as ps
-from penstock.backfill.steps.outputs import OutputRows
-from penstock.ops.replay.event_source import Span
-from penstock.ops.replay.live_outputs import Replayed, compare_with_live
-from penstock.ops.replay.outputs import OutputRecord, as_record, line_of
-from penstock.ops.worker.output_writer import OutputRefused
-from penstock.processors.declare.routes import Routes
-from penstock.processors.errors import DeclarationError, ProcessorFailed
-from penstock.processors.shard.checkpoints import Step, steps_of
+from penstock.backfill.steps import OutputRows
+from penstock.ops.kernel.checkpoint.output_writer import OutputRefused
+from penstock.ops.look_back import OutputRecord, PastRange
+from penstock.ops.look_back.replay.live_outputs import Replayed, compare_with_live
+from penstock.ops.look_back.replay.outputs import as_record, line_of
+from penstock.processors import DeclarationError, ProcessorFailed
+from penstock.processors.declare import Routes
+from penstock.processors.shard import Step, steps_of
 from penstock.testing import Crash, Driver
-from penstock.transport.messages import Bucket
+from penstock.transport import Bucket
 
 USERS = 5
 
@@ -155,7 +155,7 @@ def expected() -> dict[str, list[Any]]:
 def test_tombstones_are_written_in_the_order_of_their_events(
     processor: type[ps.Processor], semantics: ps.Semantics
 ) -> None:
-    """In the bucket of their key, between the records of the key, with all semantics."""
+    """Their bucket is the bucket of their key, between its records, with all semantics."""
     state = ps.Semantics.AT_MOST_ONCE if semantics is ps.Semantics.AT_MOST_ONCE else ps.Semantics.EXACTLY_ONCE
     chosen = type(
         processor.__name__, (processor,), {"output_semantics": semantics, "state_semantics": state, "name": "present"}
@@ -173,7 +173,7 @@ def test_tombstones_are_written_in_the_order_of_their_events(
     "step", [*dict.fromkeys(steps_of(type("P", (Present,), {"output_semantics": ps.Semantics.EXACTLY_ONCE}))), None]
 )
 def test_each_tombstone_is_written_exactly_once_despite_crashes(step: Step | None) -> None:
-    """Also those that were saved with the state and are sent after the crash."""
+    """Some of them were saved with the state, and are sent after the crash."""
     chosen = type("Once", (Present,), {"output_semantics": ps.Semantics.EXACTLY_ONCE})
     driver = Driver(chosen)
     driver.send(visits, [*VISITS[:12], Crash(before=step), *VISITS[12:]])
@@ -182,7 +182,7 @@ def test_each_tombstone_is_written_exactly_once_despite_crashes(step: Step | Non
 
 
 def test_a_table_join_deletes_the_row_of_a_written_tombstone() -> None:
-    """The join sees the row until then, and none afterwards."""
+    """The join finds the row until then, and no row afterwards."""
     driver = Driver([Present, Sales])
     driver.send(visits, [Visit("ann", 1), Visit("bob", 1)])
     driver.send(purchases, [Purchase("ann", 2)])
@@ -198,7 +198,7 @@ def test_a_table_join_deletes_the_row_of_a_written_tombstone() -> None:
 
 
 def test_a_test_sends_tombstones_to_a_table() -> None:
-    """As another program would."""
+    """Another program would do the same."""
     driver = Driver(Sales)
     driver.send(present, [Presence("ann", 1), ps.Tombstone("ann")])
     driver.send(purchases, [Purchase("ann", 2)])
@@ -234,7 +234,7 @@ def test_a_given_key_is_the_message_key() -> None:
     ],
 )
 def test_an_output_with_a_wrong_key_is_refused(output: Any, words: str) -> None:
-    """Before anything is written."""
+    """It is refused before anything is written."""
     with pytest.raises(TypeError, match=words):
         Routes(Announce).split([output])
 
@@ -273,13 +273,13 @@ def replayed(driver: Driver) -> tuple[Sequence[Any], Any]:
     """Replay all visits; return the outputs and their comparison with the live ones."""
     ran = ReplayRequest(Present, driver.bus).run()
     taking = ran.taking
-    against = Replayed(Present, taking.ours, taking.warming, taking.inputs, False, Span(0).until_ms)
+    against = Replayed(Present, taking.ours, taking.warming, taking.inputs, False, PastRange(0).until_ms)
     [comparison] = compare_with_live(against, driver.bus).comparisons
     return ran.outputs, comparison
 
 
 def test_a_replay_shows_and_compares_tombstones() -> None:
-    """As lines without event time and value. A missing live tombstone is a difference."""
+    """Their lines have neither an event time nor a value. A missing live tombstone is a difference."""
     driver = Driver(Present)
     driver.send(visits, VISITS)
 
@@ -376,7 +376,7 @@ ROWS: list[Presence | ps.Tombstone] = [
 
 @pytest.mark.parametrize("step", [None, *(step for step in steps_of(Balances))])
 def test_a_stateful_processor_receives_the_tombstones_that_it_declares(step: Step | None) -> None:
-    """In order with the records of their key, once despite crashes."""
+    """They are in order with the records of their key, once despite crashes."""
     driver = Driver(Balances)
     crash = [] if step is None else [Crash(before=step)]
     driver.send(present, [*ROWS[:5], *crash, *ROWS[5:]])
@@ -389,7 +389,7 @@ def test_a_stateful_processor_receives_the_tombstones_that_it_declares(step: Ste
 
 
 def test_an_ordered_processor_receives_tombstones_at_their_timestamps() -> None:
-    """After the records, whose event times are earlier."""
+    """They come after the records, whose event times are earlier."""
     driver = Driver(OrderedBalances)
     driver.send(present, [Presence("b", 2), Presence("b", 1), Presence("c", 1), ps.Tombstone("b"), ps.Tombstone("a")])
     driver.advance(60)
@@ -403,7 +403,7 @@ def test_an_ordered_processor_receives_tombstones_at_their_timestamps() -> None:
 
 @pytest.mark.parametrize("processor", [Copies, AsyncCopies])
 def test_a_stateless_processor_forwards_tombstones(processor: type[Copies]) -> None:
-    """As records of their key."""
+    """Each has the key of its record."""
     driver = Driver(processor)
     driver.send(present, ROWS)
 
@@ -417,7 +417,7 @@ def test_a_stateless_processor_forwards_tombstones(processor: type[Copies]) -> N
 
 
 def test_other_processors_reject_tombstones() -> None:
-    """As messages that do not decode."""
+    """Tombstones count as messages that do not decode."""
 
     class Deaf(Copies):
         name, tombstones = "deaf", False
@@ -429,7 +429,7 @@ def test_other_processors_reject_tombstones() -> None:
 
 
 def test_tombstones_are_refused_where_they_have_no_meaning() -> None:
-    """In a repartition, joins, windows, and with a category of late events."""
+    """A repartition, joins, windows, and processors with a category of late events refuse them."""
 
     class Rekeyed(ps.Repartition):
         reads, tombstones = present, True

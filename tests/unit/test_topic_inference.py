@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
@@ -23,22 +24,19 @@ from support.protos import compiled
 from support.registry_server import PASSWORD, USER, registry_server
 
 from penstock.codecs import CloudEvents
-from penstock.ops.topic_inference import NamedRegistry, TopicSample, declaration_of, read_sample
-from penstock.ops.topic_inference.formats import TopicNotInferable
-from penstock.processors.declare.codecs import split_messages
-from penstock.processors.declare.partitioner import Partitioner, bucket_of
-from penstock.processors.declare.records import fields_of
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.codecs.by_category import Codecs
-from penstock.transport.codecs.protobuf_schemas import PROTOBUF, encode_indexes, schema_of_file
-from penstock.transport.codecs.registry import RegistryClient, SchemaRegistry, _client_of, prefix_of
+from penstock.ops.start import declaration_of, read_sample
+from penstock.ops.start.inference.formats import TopicNotInferable
+from penstock.ops.start.inference.registries import NamedRegistry
+from penstock.ops.start.inference.topic_sample import TopicSample
+from penstock.processors.declare import Partitioner, bucket_of, fields_of, split_messages
+from penstock.transport import CategorySpec, MessageCopy, Outgoing
+from penstock.transport.codecs import PROTOBUF, Codecs, RegistryClient, SchemaRegistry
+from penstock.transport.codecs.protobuf_schemas import encode_indexes, schema_of_file
+from penstock.transport.codecs.registry import _client_of, prefix_of
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import MessageCopy, Outgoing
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
-TEXTS = (
-    st.text(max_size=5) | st.datetimes(timezones=st.just(timezone.utc)).map(datetime.isoformat) | st.uuids().map(str)
-)
+TEXTS = st.text(max_size=5) | st.datetimes(timezones=st.just(UTC)).map(datetime.isoformat) | st.uuids().map(str)
 NAMES = st.sampled_from(["id", "class", "from", "user-name", "at", "a.b", "x", "größe", "2nd", "_id"])
 VALUES = st.recursive(
     SCALARS | TEXTS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3), max_leaves=6
@@ -49,7 +47,7 @@ VALUES = st.recursive(
 @given(st.lists(st.dictionaries(NAMES, VALUES, min_size=1, max_size=5), min_size=1, max_size=5))
 @example([{"_id": 1, "id": "2415-10-09T23:08:03+00:00"}])
 def test_the_inferred_record_decodes_every_message(contents: list[dict[str, Any]]) -> None:
-    """Any JSON objects: with missing, null, nested, renamed and mixed fields."""
+    """The messages are any JSON objects, with missing, null, nested, renamed and mixed fields."""
     messages = [message({**content, "user": "ann"}, b"ann", 0) for content in contents]
 
     category = inferred(messages)
@@ -58,7 +56,7 @@ def test_the_inferred_record_decodes_every_message(contents: list[dict[str, Any]
 
 
 def test_fields_have_the_types_of_their_values() -> None:
-    """Optional fields have a default; a field of mixed types is left out and named."""
+    """Optional fields have a default; a field of several types is Any."""
     first = {
         "id": 7,
         "at": "2026-05-28T20:26:40Z",
@@ -74,9 +72,131 @@ def test_fields_have_the_types_of_their_values() -> None:
 
     assert (one.id, one.price, one.tags, one.to.zip, one.note, other.note) == (7, 2.0, ["a"], "1", None, "x")
     assert one.uid == UUID(int=5)
-    assert one.at == datetime(2026, 5, 28, 20, 26, 40, tzinfo=timezone.utc)
-    assert "mixed is left out: its values have several types" in declaration_of(TopicSample(SPEC, messages))
-    assert "mixed" not in category.record.__struct_fields__
+    assert one.at == datetime(2026, 5, 28, 20, 26, 40, tzinfo=UTC)
+    assert (one.mixed, other.mixed) == (1, "one")
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        "2024-02-29T13:00:00+01",
+        "2024-02-29 12:00:00+00",
+        "2024-02-29T12:00:00,000Z",
+        "2024-02-29T12:00Z",
+        "2024-02-29T12:00:00+0000",
+    ],
+)
+def test_a_declared_time_decodes(time: str) -> None:
+    """A form of ISO 8601 that no datetime field reads is a text, so that no message is lost."""
+    messages = [message({"id": f"k{number}", "at": time, "n": number}) for number in range(12)]
+    category = inferred(messages)
+
+    assert len(events_of(category, messages)) == len(messages)
+
+
+@pytest.mark.parametrize("text", ['{"id": "k", "x": NaN, "y": 1}', "{'id': 'k', 'x': None, 'y': 1}", "[1, NaN, 'x']"])
+def test_a_text_in_brackets_is_no_csv(text: str) -> None:
+    """JSON with NaN and the repr of Python have commas, too."""
+    messages = [MessageCopy(text.encode(), b"k", timestamp=(1, ARRIVED_MS)) for _ in range(12)]
+
+    assert "Csv" not in declaration_of(TopicSample(SPEC, messages))
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        (b'{"id": "k", "x": NaN}', "no NaN"),
+        (b"{'id': 'k', 'x': None}", "repr of a Python object"),
+        (b'"{\\"id\\": 1}"', "encodes it twice"),
+        (b"\x1f\x8b\x08\x00\xff", "gzip"),
+        ("\ufeff{}".encode("utf-16-le"), "UTF-16"),
+        (b'{"id": "k"}\0', "NUL byte"),
+        ('{"name": "Müller"}'.encode("latin-1"), "Latin-1"),
+        (base64.b64encode(b'{"id": "k"}'), "JSON in base64"),
+        (b"\x03\x00" + bytes(range(128, 144)) + b"\xff", "AWS Glue"),
+    ],
+)
+def test_a_damaged_format_is_named(value: bytes, name: str) -> None:
+    """The declaration of a text or the error says what surrounds or damages the format."""
+    messages = [MessageCopy(value, b"k", timestamp=(1, ARRIVED_MS)) for _ in range(12)]
+    try:
+        text = declaration_of(TopicSample(SPEC, messages))
+    except TopicNotInferable as error:
+        text = str(error)
+
+    assert name in text
+
+
+@pytest.mark.parametrize("damaged", [1, 12])
+def test_json_with_half_a_character_is_json(damaged: int) -> None:
+    """Producers cut a text within an emoji. The declaration names the fields, and the number and the reason of what does not decode."""
+    whole = [message({"id": f"k{n}", "note": "\U0001f600 \\ud83d", "n": n}, b"k") for n in range(12)]
+    cut = [message({"id": f"k{n}", "note": "ab\ud83d", "n": n}, b"k") for n in range(damaged)]
+    code = declaration_of(TopicSample(SPEC, [*whole[damaged:], *cut]))
+
+    assert "Text()" not in code
+    assert "    note: str\n" in code
+    assert f" {damaged} of them contain" in code
+    assert "half a character (a lone surrogate" in code
+    assert f"It decodes {12 - damaged} of 12 messages" in code
+    assert "another format" not in code
+
+
+def test_lines_with_a_decimal_comma_have_the_other_separator() -> None:
+    """The separator with the most values in each line wins. Among equals, a separator other than the comma wins."""
+    for form in ("k{n};{at};1,{n}", "k{n};1,{n}"):
+        values = [form.format(n=n, at=ARRIVED_MS).encode() for n in range(12)]
+
+        assert 'Csv(separator=";")' in declaration_of(TopicSample(SPEC, [message(value, b"k") for value in values]))
+
+
+def test_the_first_message_that_does_not_decode_is_named() -> None:
+    """The printed declaration decodes the sample, so it promises only what was tried."""
+    values = [json.dumps({"id": f"k{n}", "at": ARRIVED_MS + n}).encode() for n in range(19)]
+    values.insert(7, b'{"id": "k", "x": NaN}')
+    messages = [MessageCopy(value, b"k", 3, 40 + n, (1, ARRIVED_MS)) for n, value in enumerate(values)]
+    code = declaration_of(TopicSample(SPEC, messages))
+
+    assert " It decodes 19 of 20 messages; first failure: offset 47 of bucket 3: JSON is malformed" in code
+    assert "It decodes" not in declaration_of(TopicSample(SPEC, messages[:7]))
+
+
+def test_objects_with_ids_as_names_are_maps() -> None:
+    """A record of the ids of the sample would drop later ones. Names without digits, or of values of several types, are fields."""
+    messages = [
+        message(
+            {
+                "id": f"k{n}",
+                "counts": {f"u{n}": 1},
+                "parts": {"abcdefgh"[n % 8]: 1},
+                "facts": {f"f{n}": [1, "x"][n % 2]},
+            },
+            b"k",
+        )
+        for n in range(12)
+    ]
+    code = declaration_of(TopicSample(SPEC, messages))
+
+    assert "    counts: dict[str, int]\n" in code
+    assert "    parts: " in code
+    assert "class UserOrdersParts(" in code or "Parts(ps.Record" in code
+    assert "Facts(ps.Record" in code
+
+
+def test_names_and_texts_of_messages_are_never_code() -> None:
+    """Lines in them stay within a comment or a text: the module can be run."""
+    line = '"\nraise SystemExit("run")\n#'
+    messages = [
+        message({"id": f"k{n}", line: None, f"at{line}": ARRIVED_MS + n, f"too{line}": ARRIVED_MS}, b"k")
+        for n in range(9)
+    ]
+    events = [
+        message({"specversion": "1.0", "id": f"e{n}", "source": line, "type": line, "data": {"a": n}}, b"k")
+        for n in range(9)
+    ]
+
+    assert len(events_of(inferred(messages), messages)) == 9
+    assert len(events_of(inferred(events), events)) == 9
 
 
 @pytest.mark.parametrize(
@@ -91,7 +211,7 @@ def test_fields_have_the_types_of_their_values() -> None:
     ],
 )
 def test_the_event_time_and_its_unit_are_found(value: Any, event_ms: int) -> None:
-    """Among other numbers, by the time of the message and the name of the field."""
+    """The time of the message and the name of the field distinguish it from other numbers."""
     messages = [message({"amount": 1_700, "ts": value, "user": "ann"}, b"ann", 0)] * 3
 
     category = inferred(messages)
@@ -115,11 +235,11 @@ def test_a_nested_event_time_is_found() -> None:
         (str(ARRIVED_MS - 7), ARRIVED_MS - 7),
         (str((ARRIVED_MS - 7) * 1000), ARRIVED_MS - 7),
         (str((ARRIVED_MS - 7) * 1_000_000), ARRIVED_MS - 7),
-        (f"{datetime.fromtimestamp(ARRIVED_MS // 1000, timezone.utc):%Y-%m-%d %H:%M:%S}", ARRIVED_MS),
+        (f"{datetime.fromtimestamp(ARRIVED_MS // 1000, UTC):%Y-%m-%d %H:%M:%S}", ARRIVED_MS),
     ],
 )
 def test_an_event_time_in_a_text_is_converted(text: str, event_ms: int) -> None:
-    """A number, or a date and a time without an offset, for which UTC is a guess. A text whose name is not that of a time is none."""
+    """It is a number, or a date and time without an offset, which is taken for UTC. A text without the name of a time does not count."""
     messages = [message({"user": "ann", "created_at": text}, b"ann")]
     category = inferred(messages)
 
@@ -129,7 +249,7 @@ def test_an_event_time_in_a_text_is_converted(text: str, event_ms: int) -> None:
 
 
 def test_an_event_time_that_a_few_messages_lack_is_found() -> None:
-    """With their number; the others follow `on_missing_event_time`. The first message may lack it."""
+    """Their number is named, and they follow `on_missing_event_time`. The first message may lack it."""
     messages = [message({"user": "ann", "meta": None, "ts": None})]
     messages += [
         message({"user": "ann", "meta": {"a": {"b": {"c": number}}}, "ts": ARRIVED_MS}) for number in range(19)
@@ -143,7 +263,7 @@ def test_an_event_time_that_a_few_messages_lack_is_found() -> None:
 
 
 def test_a_deeply_nested_event_time_is_found() -> None:
-    """Five levels."""
+    """It is five levels deep."""
     messages = [message({"user": "ann", "a": {"b": {"c": {"d": {"ts": ARRIVED_MS}}}}}, b"ann")]
 
     assert inferred(messages).event_time == "a.b.c.d.ts"
@@ -251,7 +371,7 @@ def test_cloud_events_without_data_are_recognised() -> None:
 
 
 def test_a_sample_has_the_latest_messages_of_each_bucket() -> None:
-    """Fewer of buckets that contain fewer."""
+    """A bucket that contains fewer messages contributes fewer."""
     bus = MemoryBus()
     bus.catalog.create(CategorySpec("t", 2))
     writer = bus.writer()
@@ -266,7 +386,7 @@ def test_a_sample_has_the_latest_messages_of_each_bucket() -> None:
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.integers(1, 100))
 def test_a_sample_of_uneven_buckets_has_its_size(counts: list[int], size: int) -> None:
-    """Or the whole topic; it has at most one message more of each bucket, and equally many of all buckets that have enough."""
+    """It may have one message more of each bucket, because full buckets contribute equally. A small topic is read whole."""
     bus = MemoryBus()
     bus.catalog.create(CategorySpec("t", len(counts)))
     writer = bus.writer()
@@ -282,7 +402,7 @@ def test_a_sample_of_uneven_buckets_has_its_size(counts: list[int], size: int) -
 
 
 def test_the_code_is_formatted_for_people(tmp_path: Path) -> None:
-    """One field per line, comments on what was found."""
+    """It has one field per line, and comments with the findings."""
     messages = [message({"user": "ann", "at": ARRIVED_MS}, b"ann", bucket_of(b"ann", 4))]
 
     assert (
@@ -330,7 +450,7 @@ NAMES_OF_TYPES = {
 
 
 def test_fields_may_have_the_names_of_types() -> None:
-    """Also optional ones, whose default would hide the type from the lines below."""
+    """Optional fields have a default, which would hide the type from the lines below."""
     messages = [message(NAMES_OF_TYPES, b"ann"), message({}, b"ann")]
     category = inferred(messages)
 
@@ -357,7 +477,7 @@ def test_odd_json_is_read_as_json(contents: Sequence[Any]) -> None:
 
 
 def test_values_that_kafka_connect_wraps_are_nested() -> None:
-    """With the schema beside them, other than changes of Debezium, which their codec unwraps."""
+    """The schema is beside them. The codec of Debezium unwraps its changes instead."""
     payload = {"user": "ann", "updated": ARRIVED_MS}
     messages = [message({"schema": {"type": "struct", "fields": []}, "payload": payload}, b"ann")]
     category = inferred(messages)
@@ -367,8 +487,8 @@ def test_values_that_kafka_connect_wraps_are_nested() -> None:
 
 
 def test_message_pack_is_recognised() -> None:
-    """With times and bytes of MessagePack itself."""
-    at = datetime(2026, 5, 28, 20, 26, 40, tzinfo=timezone.utc)
+    """Messages have times and bytes of MessagePack itself."""
+    at = datetime(2026, 5, 28, 20, 26, 40, tzinfo=UTC)
     messages = [
         message(msgspec.msgpack.encode({"user": f"u{n}", "at": at, "raw": b"\xff", "n": n}), f"u{n}".encode())
         for n in range(3)
@@ -383,7 +503,7 @@ def test_message_pack_is_recognised() -> None:
 
 @pytest.mark.parametrize("key", [True, False])
 def test_a_key_of_uuids_is_a_text(*, key: bool) -> None:
-    """A category accepts no other type than text or int as key, found or guessed."""
+    """A category accepts only text or int as key, found or guessed."""
     value = str(UUID(int=5))
     messages = [message({"id": value, "n": 1.5}, value.encode() if key else None)]
     category = inferred(messages)
@@ -462,7 +582,7 @@ def test_a_header_line_above_texts_is_the_first_of_several_partitions() -> None:
     ],
 )
 def test_a_line_that_may_be_a_record_is_no_header_line(odd: MessageCopy) -> None:
-    """In the midst of records once; with equal, empty or numeric values; with a value of another record."""
+    """It may be among records, have equal, empty or numeric values, or share a value with another record."""
     code = declaration_of(TopicSample(SPEC, [odd, line("u1,1", 1), line("u2,2", 2)]))
 
     assert "column1:" in code
@@ -471,7 +591,7 @@ def test_a_line_that_may_be_a_record_is_no_header_line(odd: MessageCopy) -> None
 
 @pytest.mark.parametrize("separator", [",", ";"])
 def test_messages_with_a_header_line_and_several_lines_are_tables(separator: str) -> None:
-    """As with JSON arrays, a record is a list of rows, whose fields have the names and the order of the header line."""
+    """A record is a list of rows, like a JSON array. Fields have the names and the order of the header line."""
     texts = ["note,at,Shop ID\n,5,a\nx,6,b\n", "note,at,Shop ID\n,7,c"]
     messages = [line(text.replace(",", separator), n) for n, text in enumerate(texts, 3)]
     code = declaration_of(TopicSample(SPEC, messages))
@@ -489,7 +609,7 @@ def test_messages_with_a_header_line_and_several_lines_are_tables(separator: str
     [["a,b\n1,2", "c,d\n3,4"], ["a,b\n1,2\n3", "a,b\n1"], ["a,b\nx,y"], ["a\n1", "a\n2"], ["1,2\n3,4", "1,2\n5,6"]],
 )
 def test_other_messages_of_several_lines_are_texts(texts: Sequence[str]) -> None:
-    """With different first lines, rows of another length, no evidence, one column, or numbers in the first line."""
+    """Their first lines differ, their rows differ in length, or they have one column, numbers in the first line, or no evidence."""
     assert "ps.codecs.Text()" in declaration_of(TopicSample(SPEC, [line(text) for text in texts]))
 
 
@@ -501,7 +621,7 @@ CELLS = ["", "7", "007", "-2", "nan", "1e400", "12345678901234567890", "x", "nul
 @example(rows=[("", "7"), ("x", "8")])
 @example(rows=[("", "7", ""), ("x", "8", "")])
 def test_inferred_columns_have_the_places_and_values_of_the_lines(rows: Sequence[tuple[str, ...]]) -> None:
-    """Also if a column is sometimes or always empty; leading zeros and long numbers are not lost."""
+    """A column may sometimes or always be empty. Leading zeros and long numbers are not lost."""
     messages = [line(",".join(("0", *row))) for row in rows]  # a number, so that no line is a header line
     codec = Codecs(MemoryBus()).of(inferred(messages))
     decoded = codec.decode(messages)
@@ -552,14 +672,14 @@ def test_a_few_messages_of_another_format_are_counted(values: Sequence[bytes], o
 
 
 def test_lines_of_csv_are_nine_tenths_of_all_messages_not_of_the_texts() -> None:
-    """Otherwise, each step would let a tenth go."""
+    """Two limits of nine tenths in succession would accept a lower share."""
     values = [b"ann,1"] * 22 + [b"a, b, c"] * 2 + [b"\xff\xfe"]
 
     assert "ps.codecs.Text()" in declaration_of(TopicSample(SPEC, [message(value) for value in values]))
 
 
 def test_two_equally_frequent_formats_are_refused() -> None:
-    """Neither is guessed."""
+    """The command guesses neither of them."""
     packed = msgspec.msgpack.encode({"user": "ann"})
 
     with pytest.raises(TopicNotInferable, match="no format that can be recognised"):
@@ -593,7 +713,7 @@ def test_cloud_events_are_recognised(mode: str) -> None:
 
 @pytest.mark.parametrize("kind", ["number", "text"])
 def test_changes_of_debezium_are_recognised(kind: str) -> None:
-    """A record is a row; its key is the column of the message key, and its time that of the change in the database."""
+    """A record is a row. Its key is the column of the message key, and its time is the time of the change in the database."""
     messages = []
     for n in range(1, 20):
         column = n if kind == "number" else f"c{n}"
@@ -665,6 +785,10 @@ def test_decimals_in_base64_are_named() -> None:
     assert "    price: str  # a decimal as bytes in base64, with scale 2; for a Decimal, set decimal.handling" in code
     assert "    name: str | None = None\n" in code
     assert inferred(messages).record.__struct_fields__[:2] == ("id", "price")
+    rows = [message({"schema": {"type": "struct", "fields": row}, "payload": {"price": "A+g=", "at": ARRIVED_MS}})]
+    assert "    price: str  # a decimal as bytes in base64, with scale 2; for" in declaration_of(
+        TopicSample(SPEC, rows)
+    )
 
 
 AVRO_ORDER = {
@@ -730,7 +854,7 @@ def test_avro_with_a_registry_is_recognised() -> None:
     """Types come from the schema: a field is optional if the schema says so, although no message lacks it."""
     registry, schema_id = registered("t-value", AVRO_ORDER, "AVRO", "infer-avro")
     keys = [n.to_bytes(8, "big") for n in range(1, 4)]
-    at = datetime(2026, 5, 28, 20, 26, 40, tzinfo=timezone.utc)
+    at = datetime(2026, 5, 28, 20, 26, 40, tzinfo=UTC)
     order = {"placed": at, "coupon": "x", "price": Decimal("1.50"), "day": date(2026, 1, 2), "state": "PAID"}
     order |= {"before": "OPEN", "tags": {"a": "b"}, "items": [{"article": "tea"}], "either": 3, "next": None}
     messages = [
@@ -772,6 +896,8 @@ def test_json_with_a_registry_is_recognised() -> None:
 
     assert without.page is None
     assert category.keys_of(events_of(category, messages)) == [f"u{n}" for n in range(9)]
+    cut = message(prefix_of(schema_id) + rb'{"user": "ann", "page": "\ud83d"}', keys[0])
+    assert " 1 of them contains half a character" in declaration_of(TopicSample(SPEC, [*messages, cut]), registry)
     assert [category.bucket_of(f"u{n}") for n in range(9)] == [one.partition() for one in messages]
 
 
@@ -820,7 +946,7 @@ def test_a_field_of_several_avro_records_has_the_fields_of_all() -> None:
 
 
 def test_a_json_schema_determines_at_every_depth_which_fields_may_be_missing() -> None:
-    """In items of lists, and in schemas that it refers to or combines."""
+    """It also determines them in items of lists, and in schemas that it refers to or combines."""
     registry, _ = registered("line.json", LINE, "JSON", "infer-cart")
     schema = Schema(json.dumps(CART), "JSON", [SchemaReference("line.json", "line.json", 1)])
     schema_id = _client_of(registry.registry).register_schema("t-value", schema)
@@ -883,7 +1009,7 @@ def test_a_key_of_uuids_in_avro_is_a_text(key_codec: str) -> None:
 
 @pytest.mark.parametrize("codec", ["KeyCodec.JSON", "codecs.ConfluentAvro(registry)", "codecs.ConfluentJson(registry)"])
 def test_a_key_of_several_fields_is_recognised(codec: str) -> None:
-    """In JSON or with a registry; its declared fields have the bytes and the buckets of the messages."""
+    """It is in JSON or in a registry. Its declared fields have the bytes and the buckets of the messages."""
     contents = [{"note": "x", "id": n, "tenant": f"t{n % 3}"} for n in range(1, 9)]
     keys = [msgspec.json.encode({"tenant": one["tenant"], "id": one["id"]}) for one in contents]
     registry, prefix, key_schema = None, b"", KEYS_OF_SEVERAL_FIELDS.get(codec)
@@ -1087,7 +1213,7 @@ def test_a_key_is_required_although_the_schema_permits_null() -> None:
     ],
 )
 def test_the_key_of_messages_without_keys_is_guessed(content: dict[str, Any], key: str, expected: str) -> None:
-    """By names of ids, also in nested records; a field that some messages lack is no key, and every declaration is valid."""
+    """Names of ids suggest it, also in nested records. A field that some messages lack is not a key, and every declaration is valid."""
     messages = [message({"maybe": "x", **content} if n else content) for n in range(3)]
     code = declaration_of(TopicSample(SPEC, messages))
     category = inferred(messages)
@@ -1138,7 +1264,7 @@ def test_json_lines_are_recognised() -> None:
 
 
 def test_an_object_over_several_lines_is_one_event() -> None:
-    """The lines of indented JSON are no objects."""
+    """The lines of indented JSON are not objects."""
     messages = [message(json.dumps({"user": name, "n": 1}, indent=2).encode(), name.encode()) for name in "abc"]
 
     assert "codec=" not in declaration_of(TopicSample(CategorySpec("t", 1), messages))
@@ -1153,7 +1279,7 @@ def test_json_arrays_of_values_are_recognised() -> None:
 
 
 def test_one_array_among_objects_is_a_mistake() -> None:
-    """The codec stays that of objects, and the array does not decode."""
+    """The codec stays the codec of objects, and the array does not decode."""
     messages = [message({"sensor": f"s{n}"}, b"gw") for n in range(20)]
     code = declaration_of(TopicSample(CategorySpec("t", 1), [*messages, message([{"sensor": "x"}], b"gw")]))
 
@@ -1208,7 +1334,7 @@ def test_types_of_events_become_a_union(field: str) -> None:
 
 
 def test_types_in_messagepack_become_a_union() -> None:
-    """As in JSON."""
+    """JSON messages are treated the same."""
     messages = [
         MessageCopy(msgspec.msgpack.encode(each), each["order"].encode(), 0, timestamp=(2, ARRIVED_MS))
         for each in events_by_type()
@@ -1257,7 +1383,7 @@ def test_a_topic_without_a_key_field_in_each_type_has_one_record() -> None:
     )
 )
 def test_topics_with_a_type_field_are_always_readable(pairs: list[tuple[str, dict[str, Any]]]) -> None:
-    """Whatever the types and their fields are."""
+    """The types and their fields may be of any kind."""
     messages = of_order([{**fields, "type": kind, "order": "o1", "time": ARRIVED_MS} for kind, fields in pairs])
 
     assert len(events_of(inferred(messages), messages)) == len(messages)

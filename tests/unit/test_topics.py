@@ -10,20 +10,18 @@ import pytest
 from support.machines import Machine, create_categories, read, write
 
 import penstock as ps
-from penstock.ops.maintenance.environment import MaintenanceEnvironment
-from penstock.ops.maintenance.reset import perform_reset, plan_reset
-from penstock.ops.maintenance.reset_plan import StatePolicy
-from penstock.ops.maintenance.reset_target import Edge
-from penstock.ops.testing import Driver
-from penstock.ops.worker.preflight import InputsChanged
-from penstock.ops.worker.topic_watch import CHECK_EVERY_S, MISSING_CHECKS
-from penstock.processors.shard.position import StatePosition
-from penstock.state.files.local_files import LocalFileStore
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.errors import BucketMismatch, TopicRecreated
+from penstock.ops.change.maintenance.environment import MaintenanceEnvironment
+from penstock.ops.change.maintenance.reset import perform_reset, plan_reset
+from penstock.ops.change.maintenance.reset_plan import StatePolicy
+from penstock.ops.change.maintenance.reset_target import Edge
+from penstock.ops.kernel import Driver
+from penstock.ops.kernel.shards.preflight import InputsChanged
+from penstock.ops.kernel.shards.topic_watch import CHECK_EVERY_S, MISSING_CHECKS
+from penstock.processors.shard import StatePosition
+from penstock.state.files import LocalFileStore
+from penstock.transport import BucketMismatch, CategorySpec, Polled, TopicRecreated
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Polled
-from penstock.transport.tables.registrations import forget_registration, registration_of
+from penstock.transport.tables import forget_registration, registration_of
 
 EXACT = ps.Semantics.EXACTLY_ONCE
 EMPTY = Polled([], [])
@@ -93,7 +91,7 @@ def recreate(bus: MemoryBus, category: ps.Category[Any]) -> None:
 @pytest.mark.parametrize("processor", KINDS)
 @pytest.mark.parametrize("refilled", [10, 150])
 def test_a_topic_created_again_is_refused(processor: type[ps.Processor], refilled: int) -> None:
-    """Also if it has been filled beyond the old position, so that its offsets look right."""
+    """It may have been filled beyond the old position, so that its offsets seem right."""
     driver = Driver(processor)
     driver.send(readings, made(100))
     driver._discard_worker(driver.app.processors[0])
@@ -119,7 +117,7 @@ def test_positions_deleted_with_the_topic_do_not_start_a_new_processor(processor
 
 
 def test_a_state_alone_identifies_its_topic() -> None:
-    """Also if the bus has lost all records, like another cluster."""
+    """The bus may have lost all records, or be another cluster."""
     driver = Driver(Totals)
     driver.send(readings, made(100))
     driver._discard_worker(driver.app.processors[0])
@@ -157,7 +155,7 @@ def test_a_running_worker_notices_a_topic_created_again(processor: type[ps.Proce
 
 
 def test_a_running_worker_notices_a_deleted_topic() -> None:
-    """After several checks without it, since a starting broker does not know all topics at once."""
+    """It stops after several checks, since a starting broker does not know all topics at once."""
     driver = Driver(Copies)
     driver.send(readings, made(100))
     topics, checks = driver.bus.topics, 0
@@ -282,7 +280,7 @@ def test_two_processors_with_the_same_name_are_refused(machine: Machine, process
 
 
 def test_a_purged_name_may_be_used_again(machine: Machine) -> None:
-    """After the registration, the group and the states were deleted."""
+    """The registration, the group and the states were deleted before."""
     create_categories(machine.bus, [OtherTotals])
     machine.run(Totals)
     forget_registration(machine.bus, Totals.name)

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.ops.testing import Driver
-from penstock.processors.declare.codecs import Headers
-from penstock.processors.errors import DeclarationError
-from penstock.transport.message_columns import BytesColumn, ColumnBatch, MessageColumns
-from penstock.transport.messages import Bucket, MessageCopy, Outgoing, RawBatch
+from penstock.ops.kernel import Driver
+from penstock.processors import DeclarationError
+from penstock.processors.declare import MessageHeaders
+from penstock.transport import Bucket, MessageColumns, MessageCopy, Outgoing, RawBatch
+from penstock.transport.message_columns import BytesColumn, ColumnBatch
 
 EVENTS = 30
 
@@ -164,7 +164,7 @@ def expected_parts() -> Counter[Any]:
 @pytest.mark.parametrize("processor", [Split, SplitAsync, SplitState])
 @pytest.mark.parametrize("output", [ps.Semantics.AT_LEAST_ONCE, ps.Semantics.EXACTLY_ONCE])
 def test_an_output_has_the_trace_context_of_its_event(processor: type[Any], output: ps.Semantics) -> None:
-    """Also beside rejected events and undecodable messages, in several categories; other headers, and outputs of timers, have none."""
+    """Rejected events and undecodable messages do not matter. Other headers are not forwarded, and outputs of timers have no context."""
     subject = type(processor.__name__, (processor,), {"output_semantics": output, "name": processor.name})
     driver = Driver(subject)
     send(driver)
@@ -234,12 +234,12 @@ class Meet(ps.Join[Order, Part | None, Order]):
 
 
 def test_a_pair_of_a_join_has_the_trace_context_of_its_later_event() -> None:
-    """An event without a match is joined by a timer, and has none."""
+    """A timer writes an event without a match, which has no context."""
     driver = Driver(Meet)
     bucket = orders.bucket_of("ann")
     for category, at in (("orders", 10), ("parts", 10), ("orders", 20), ("orders", 30), ("parts", 30), ("parts", 40)):
         value = json.dumps({"user": "ann", "at": at}).encode()
-        parent: Headers = [("traceparent", f"{category} {at}".encode())]
+        parent: MessageHeaders = [("traceparent", f"{category} {at}".encode())]
         driver.bus.writer().send(category, [Outgoing(b"ann", value, bucket, parent)])
         driver.run()
 
@@ -272,7 +272,7 @@ def test_processors_whose_outputs_have_no_single_event_refuse_trace_contexts() -
 
 
 @pytest.mark.parametrize("headers", [[None, [("a", b"1"), ("a", None)]], None])
-def test_columns_return_the_headers_of_their_messages(headers: Sequence[Headers | None] | None) -> None:
+def test_columns_return_the_headers_of_their_messages(headers: Sequence[MessageHeaders | None] | None) -> None:
     """A batch of columns has the headers of a batch of messages, also in a part of it."""
     ends = np.array([1, 3])
     values = BytesColumn(memoryview(b"x\ny"), np.array([0, 2]), ends, np.array([True, True]))
@@ -323,7 +323,7 @@ class Folded(ps.Windowed[Order, int, Part]):
 
 @pytest.mark.parametrize("processor", [Looked, Folded])
 def test_lookup_joins_and_windows_forward_the_context_of_an_event(processor: type[ps.Processor]) -> None:
-    """Results of complete windows have none."""
+    """Results of complete windows have no context."""
     driver = Driver(processor)
     send(driver)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -26,9 +26,9 @@ def shown() -> list[tuple[str, str, str, int]]:
 
 
 def test_the_ranking_on_the_page_is_that_of_a_recount() -> None:
-    """Every window, topic, event and score."""
+    """Every window, topic, event and score is equal."""
     found = [
-        (f"{datetime.fromtimestamp(window / 1000, timezone.utc):%H:%M}", topic, event, score)
+        (f"{datetime.fromtimestamp(window / 1000, UTC):%H:%M}", topic, event, score)
         for window, topic, event, score in answer(actions(), EXAMPLE / "pages.csv")
     ]
 
@@ -46,5 +46,5 @@ def test_the_ranking_on_the_page_is_that_of_a_recount() -> None:
     ],
 )
 def test_the_topic_of_a_text_is_the_one_with_the_most_words(text: str, topic: str | None) -> None:
-    """A text without a topic's words has none."""
+    """A text without a topic's words has no topic."""
     assert topic_of(text) == topic

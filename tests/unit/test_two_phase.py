@@ -12,12 +12,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.ops.testing import Crash, Driver
+from penstock.ops.kernel import Crash, Driver
+from penstock.processors import DeclarationError
 from penstock.processors.apps.clones import cloned
-from penstock.processors.declare.phases import PartialsOf, in_phases
-from penstock.processors.errors import DeclarationError
+from penstock.processors.declare import in_phases
+from penstock.processors.declare.phases import PartialsOf
 from penstock.processors.monoids import check_laws
-from penstock.processors.shard.checkpoints import Step
+from penstock.processors.shard import Step
 
 CLOSING_MS = 1_000
 
@@ -102,7 +103,7 @@ class Early(Complete):
 class Ordered(Summarized):
     """Has a monoid that depends on the order."""
 
-    monoid = ps.monoids.First()
+    monoid = ps.monoids.FirstArrived()
 
 
 class InSessions(Complete):
@@ -182,7 +183,7 @@ def starts(processor: type[ps.Aggregator], at: int) -> list[int]:
 def test_updates_are_those_of_one_phase(
     processor: type[ps.Aggregator], batches: list[tuple[list[Click], Step | None]]
 ) -> None:
-    """In the end, each window has the result of all its events, also of late ones, although workers crash in every step of checkpoints."""
+    """Each window ends with the result of all its events, also of late ones, although workers crash in every step of checkpoints."""
     found = results(processor, batches)
 
     assert last_updates(found) == expected(processor, [click for clicks, _ in batches for click in clicks])
@@ -207,7 +208,7 @@ def test_updates_are_those_of_one_phase(
 def test_complete_windows_are_those_of_one_phase(
     processor: type[ps.Aggregator], clicks: list[Click], crash: Step | None
 ) -> None:
-    """In order of time, no event is late: each window is written once, with all its events."""
+    """With events in order of time, each window is written once, with all its events."""
     ordered = sorted(clicks, key=lambda click: click.at)
     half = len(ordered) // 2
     found = results(processor, [(ordered[:half], crash), (ordered[half:], None)])
@@ -238,7 +239,7 @@ BY_PAGE_1 = ps.Category("by_page_1", Click, key="page", event_time="at", buckets
 
 
 def test_partials_are_fewer_than_events() -> None:
-    """One for each group, window and checkpoint of a bucket: this is what makes a large group cheap."""
+    """Each group, window and checkpoint of a bucket has one partial, so a large group is cheap."""
     driver = Driver(Summarized)
     driver.send(CLICKS, [Click(f"u{n}", "/", n % 10, 1) for n in range(600)])
     [first, _] = driver.app.processors
@@ -283,7 +284,7 @@ def test_a_clone_has_both_phases_under_its_own_names() -> None:
     ],
 )
 def test_what_two_phases_cannot_do_is_refused(processor: type[ps.Aggregator], reason: str) -> None:
-    """Before anything is read, with the reason and what to declare instead."""
+    """It is refused before anything is read, with the reason and an alternative."""
     with pytest.raises(DeclarationError, match=reason):
         Driver(processor)
 

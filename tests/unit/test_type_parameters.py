@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import pytest
 
 import penstock as ps
-from penstock.processors.errors import DeclarationError
+from penstock.processors import DeclarationError
 
 
 class Order(ps.Record, frozen=True, tag_field="type", tag="order"):

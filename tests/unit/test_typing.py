@@ -148,7 +148,7 @@ def findings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     for file, case in files.items():
         (folder / file).write_text(DECLARED + CASES[case][0])
     config = folder / "mypy.ini"
-    config.write_text("[mypy]\nstrict = true\npython_version = 3.10\n")
+    config.write_text("[mypy]\nstrict = true\npython_version = 3.11\n")
     paths = [str(folder / file) for file in files]
     output, errors, _ = api.run(["--config-file", str(config), "--no-error-summary", *paths])
     assert not errors

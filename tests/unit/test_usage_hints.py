@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from penstock.ops.cli.command_line import app
-from penstock.ops.cli.times import parse_span, parse_start
+from penstock.ops.shell import parse_span, parse_start
+from penstock.ops.shell.command_line.main import app
+
+APP = """import penstock as ps
+
+class Order(ps.Record, frozen=True):
+    shop: str
+    at: int
+
+class Copy(ps.Stateless):
+    reads = ps.Category("orders", Order, key="shop", event_time="at", buckets=2)
+    writes = ps.Category("copies", Order, key="shop", event_time="at", buckets=2)
+
+    def process(self, event):
+        yield event
+"""
 
 
 @pytest.mark.parametrize(
@@ -30,14 +44,18 @@ from penstock.ops.cli.times import parse_span, parse_start
         (["topics"], "Did you mean 'category list'?"),
         (["category", "deleet", "clicks"], "Did you mean 'delete'?"),
         (["run", "meters.py", "--until-edn"], "--until-end"),
+        (["deploy", "meters.py", "--workers", "99999999"], "less than or equal to 10000"),
+        (["scale", "totals", "--workers", "99999999"], "less than or equal to 10000"),
+        (["run", "app.py", "--until", "orders/9=3"], "orders has no bucket 9. Its buckets are 0 to 1."),
     ],
 )
 def test_a_slip_is_answered_with_the_command_line_that_was_meant(
     line: list[str], hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also the words of other tools."""
+    """Words of other tools are slips, too."""
     monkeypatch.chdir(tmp_path)
     Path("x.sql").touch()
+    Path("app.py").write_text(APP)
     done = CliRunner().invoke(app, line, env={"COLUMNS": "300", "TERMINAL_WIDTH": "300"})
 
     assert done.exit_code == 2
@@ -46,18 +64,18 @@ def test_a_slip_is_answered_with_the_command_line_that_was_meant(
 
 @pytest.mark.parametrize("text", ["5m", "5 minutes", "5 min", "5 Minute"])
 def test_a_duration_may_have_its_unit_in_words(text: str) -> None:
-    """In quotes."""
+    """The shell needs quotes around it."""
     assert parse_span(text) == timedelta(minutes=5)
 
 
 @pytest.mark.parametrize("text", ["36501d", "99999999999999999999s", "9999999w ago"])
 def test_a_duration_beyond_all_times_is_refused(text: str) -> None:
-    """Instead of an overflow."""
+    """The refusal replaces an overflow."""
     with pytest.raises(typer.BadParameter, match="the longest duration"):
-        parse_start(text if text.endswith("ago") else f"{text} ago", datetime.now(timezone.utc))
+        parse_start(text if text.endswith("ago") else f"{text} ago", datetime.now(UTC))
 
 
 def test_the_beginning_is_an_offset() -> None:
-    """In other tools it is a word."""
+    """Other tools have a word for it."""
     with pytest.raises(typer.BadParameter, match="0 is the beginning"):
-        parse_start("beginning", datetime.now(timezone.utc))
+        parse_start("beginning", datetime.now(UTC))

@@ -18,9 +18,7 @@ import msgspec
 import pytest
 
 import penstock as ps
-from penstock.processors.errors import PenstockError, ProcessorFailed
-from penstock.processors.lifecycle import ending
-from penstock.processors.user_code import user_line, user_traceback
+from penstock.processors import PenstockError, ProcessorFailed, ending, user_line, user_traceback
 from penstock.testing import Driver
 
 
@@ -83,7 +81,7 @@ one_bucket = ps.Category("reads", Read, key="page", event_time="at", buckets=1)
 
 @pytest.mark.parametrize("returned", [1, [Read("/", 1)], (1, Read("/", 1)), (1, [], []), None])
 def test_a_stateful_result_of_a_wrong_form_is_explained(returned: object) -> None:
-    """With the form that the method must return, instead of the engine's own TypeError."""
+    """The error shows the form that the method must return, instead of the engine's own TypeError."""
 
     class Count(ps.Stateful):
         state = int
@@ -98,7 +96,7 @@ def test_a_stateful_result_of_a_wrong_form_is_explained(returned: object) -> Non
 
 
 def test_a_stateless_result_that_is_no_list_is_explained() -> None:
-    """A single record, where a list is expected."""
+    """The method returns a single record instead of a list."""
 
     class Copy(ps.Stateless):
         def process(self, event: Read) -> Any:
@@ -125,7 +123,7 @@ async def each_copy(event: Read) -> AsyncIterator[Read]:
     ("call", "returned"), [(copies_of, "a coroutine that nothing awaited"), (each_copy, "an async generator that")]
 )
 def test_a_result_that_nothing_awaited_is_explained(call: Any, returned: str, *, is_async: bool) -> None:
-    """The same in both kinds of methods."""
+    """Both kinds of methods have the same error."""
     results: list[Any] = []
 
     class Copy(ps.Stateless):
@@ -148,7 +146,7 @@ def test_a_result_that_nothing_awaited_is_explained(call: Any, returned: str, *,
 
 
 def test_a_type_error_of_the_users_code_stays_one() -> None:
-    """Only where the engine takes the result apart, the form is wrong."""
+    """The form is wrong only where the engine unpacks the result."""
 
     class Count(ps.Stateful):
         state = int
@@ -244,7 +242,7 @@ def worker_handles_signals() -> Iterator[None]:
 @pytest.mark.usefixtures("worker_handles_signals")
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), asyncio.CancelledError(), Panic("no memory")])
 def test_an_exception_beside_errors_names_its_processor_and_event(error: BaseException) -> None:
-    """Also if a function raises it that `process` calls. A KeyboardInterrupt does not end the worker in silence, like Ctrl-C."""
+    """A function that `process` calls may raise it. A KeyboardInterrupt is reported, unlike Ctrl-C."""
     driver = raising(error)
     with pytest.raises(
         ProcessorFailed, match=rf"^reads/0 at offset 1: Copy raised {type(error).__name__}.* read again"
@@ -254,7 +252,7 @@ def test_an_exception_beside_errors_names_its_processor_and_event(error: BaseExc
 
 @pytest.mark.usefixtures("worker_handles_signals")
 def test_an_exception_beside_errors_outside_of_events_names_its_line() -> None:
-    """A result belongs to no event."""
+    """A result does not belong to an event."""
 
     class Counts(ps.Aggregator):
         reads, monoid = one_bucket, ps.monoids.Count()
@@ -281,7 +279,7 @@ def test_a_generator_exit_is_an_error_like_others() -> None:
 
 
 def test_ctrl_c_interrupts_a_test() -> None:
-    """No worker handles the signal there, so a KeyboardInterrupt is the person's."""
+    """No worker handles the signal there, so the KeyboardInterrupt reaches the user."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background may ignore it
     try:
         with pytest.raises(KeyboardInterrupt):
@@ -298,11 +296,11 @@ def run_file(folder: Path, source: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_os_exit_is_reported_with_its_line_and_fails(tmp_path: Path) -> None:
-    """Otherwise, a worker ends with 0, as if it had read its input. A process that user code forks may end so."""
+    """A worker would otherwise end with 0, as if it had read its input. A process that user code forks may end in this way."""
     done = run_file(
         tmp_path,
         """import os
-from penstock.ops.cli.hard_exits import hard_exits_reported
+from penstock.ops.shell.process.hard_exits import hard_exits_reported
 with hard_exits_reported("Copy", "No event is lost."):
     child = os.fork()
     if child == 0:
@@ -318,12 +316,12 @@ with hard_exits_reported("Copy", "No event is lost."):
 
 
 def test_streams_that_user_code_closes_still_show_results_errors_and_log_lines(tmp_path: Path) -> None:
-    """And the process ends without a traceback."""
+    """The process ends without a traceback."""
     done = run_file(
         tmp_path,
         """import logging, sys
-from penstock.ops.cli.output import note, print_json
-from penstock.ops.logs.setup import LogFormat, LogLevel, configure_logging
+from penstock.ops.shell.terminal.output import note, print_json
+from penstock.ops.shell.logs.setup import LogFormat, LogLevel, configure_logging
 configure_logging(LogFormat.PRETTY, LogLevel.WARNING)
 for show in (lambda: note("A note."), lambda: print_json(1), lambda: logging.warning("A line.")):
     sys.stdout.close()
@@ -339,7 +337,7 @@ for show in (lambda: note("A note."), lambda: print_json(1), lambda: logging.war
 
 @pytest.mark.parametrize("at", ["soon", timedelta(seconds=5), 1.5, None])
 def test_a_timer_at_no_int_is_explained(at: Any) -> None:
-    """With its unit."""
+    """The error contains the unit."""
     with pytest.raises(TypeError, match=r"which is no int\. Give milliseconds since 1970, UTC"):
         ps.Context("key", 1, 1, []).timer(at)
 

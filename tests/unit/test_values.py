@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.backfill.steps.outputs import OutputRows
-from penstock.backfill.warehouse.columns import Columns
-from penstock.ops.testing import Crash, Driver
-from penstock.ops.worker.output_writer import OutputRefused
-from penstock.processors.errors import ProcessorFailed
-from penstock.processors.shard.batches import EventRejected
-from penstock.processors.time.timestamp_validation import format_duration, format_time, nearest_datetime
+from penstock.backfill.steps import OutputRows
+from penstock.backfill.warehouse import RecordColumns
+from penstock.ops.kernel import Crash, Driver
+from penstock.ops.kernel.checkpoint.output_writer import OutputRefused
+from penstock.processors import ProcessorFailed
+from penstock.processors.shard import EventRejected
+from penstock.processors.time import format_duration, format_time, nearest_datetime
 
 
 class Given(ps.Record, frozen=True):
@@ -73,7 +73,7 @@ class Remembering(ps.Stateful):
 
 
 def test_a_nonfinite_output_stops_the_worker_before_its_batch_is_sent() -> None:
-    """At any position in a batch; no null replaces it, and the error names the field."""
+    """The event may be at any position in the batch. A null does not replace it, and the error names the field."""
     driver = Driver(Multiplying)
 
     with pytest.raises(OutputRefused, match=r"Product.*`ratio` is inf"):
@@ -194,7 +194,7 @@ def test_an_invalid_partial_stops_the_worker_by_default(storage: str) -> None:
 
     with pytest.raises(
         ProcessorFailed,
-        match=r"Greatest cannot save .* key 'b'.*Max\(\).*64 bits.*Nothing of this checkpoint was saved",
+        match=r"Greatest cannot save .* key 'b'.*Max\(\).*Nothing of this checkpoint was saved.*64 bits",
     ):
         driver.send(given_numbers, TOO_MUCH)
     assert driver.bus.committed("greatest", given_numbers.name) == {}
@@ -382,9 +382,9 @@ class Doubling(ps.Stateless):
 
 @pytest.mark.parametrize("record", [Doubled("a", 1, math.nan), Doubled("a", 1, 1.0, many=[1.0, math.inf])])
 def test_a_backfill_refuses_the_same_values_as_the_stream(record: Doubled) -> None:
-    """As records and as columns, so the warehouse contains no NaN that a stream would refuse."""
+    """It refuses them as records and as columns, so the warehouse contains no NaN that a stream would refuse."""
     rows, good = OutputRows(Doubling), Doubled("a", 0, 0.5, many=[0.25])
-    columns = Columns(Doubled)
+    columns = RecordColumns(Doubled)
     given = pa.RecordBatch.from_arrays(columns.arrays([good, record]), schema=columns.schema)
 
     assert [batch.num_rows for batch in rows.batches([good, good])] == [2]

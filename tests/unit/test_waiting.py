@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.ops.cli import waiting
-from penstock.ops.cli.waiting import BrokerWait
-from penstock.ops.worker.assembly import Environment, assemble_worker
-from penstock.ops.worker.preflight import prepare
-from penstock.transport.bus import Ownership
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.errors import BusRefuses, BusUnreachable
+from penstock.ops.kernel import Environment, assemble_worker, prepare
+from penstock.ops.shell import BrokerWait
+from penstock.ops.shell.process import waiting
+from penstock.transport import BusRefuses, BusUnreachable, CategorySpec
+from penstock.transport.bus import OwnershipListener
 from penstock.transport.memory import MemoryBus
 from penstock.transport.memory.readers import MemoryReader
 
@@ -46,7 +44,7 @@ class LateGroup(MemoryBus):
     attempts = 0
 
     def reader(
-        self, group: str, categories: Sequence[str], ownership: Ownership, identity: str | None = None
+        self, group: str, categories: Sequence[str], ownership: OwnershipListener, identity: str | None = None
     ) -> MemoryReader:
         """Join a group if it answers."""
         self.attempts += 1

@@ -15,18 +15,13 @@ import pytest
 from support.warehouses import Killed, MemoryWarehouse, dying_warehouse
 
 import penstock as ps
-from penstock.backfill.archive import bucket_opener, segments
-from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.archive.consumer_group import group_of
-from penstock.backfill.errors import ArchiveGap, ArchiveRefused
-from penstock.backfill.warehouse.layout import DAY_MS, StoredFile
-from penstock.backfill.warehouse.listing import Listing
-from penstock.backfill.warehouse.owners import bucket_notes
-from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
-from penstock.processors.time.watermarks import BucketProgress
-from penstock.transport.category_spec import CategorySpec, CategoryState
-from penstock.transport.memory import MemoryBus, StoredMessage
-from penstock.transport.messages import Bucket, Outgoing
+from penstock.backfill import ArchiveGap, ArchiveRefused
+from penstock.backfill.archive import Archiver, bucket_opener, group_of, segments
+from penstock.backfill.warehouse import DAY_MS, ArchivedFile, Listing, Warehouse, bucket_notes, open_warehouse
+from penstock.processors.time import BucketProgress
+from penstock.transport import Bucket, CategorySpec, CategoryState, Outgoing
+from penstock.transport.memory import MemoryBus
+from penstock.transport.memory.log import StoredMessage
 
 SEGMENT = 100
 SHORT_SEGMENT = 20
@@ -88,7 +83,7 @@ def archive(
     return archiver
 
 
-def rows(warehouse: Warehouse) -> dict[StoredFile, list[tuple[int, int]]]:
+def rows(warehouse: Warehouse) -> dict[ArchivedFile, list[tuple[int, int]]]:
     """Return the offset and value of each event by file, for any owner."""
     stored = {file: pq.read_table(BytesIO(warehouse.read(file)), partitioning=None) for file in files_of(warehouse)}
     return {
@@ -97,7 +92,7 @@ def rows(warehouse: Warehouse) -> dict[StoredFile, list[tuple[int, int]]]:
     }
 
 
-def files_of(warehouse: Warehouse) -> tuple[StoredFile, ...]:
+def files_of(warehouse: Warehouse) -> tuple[ArchivedFile, ...]:
     """Return the files of the category."""
     return Listing.of(warehouse, READINGS.name).files
 
@@ -237,7 +232,7 @@ def test_archivers_share_the_buckets(tmp_path: Path) -> None:
 
 
 def test_buffered_events_are_written_after_the_declared_delay(tmp_path: Path) -> None:
-    """Also if their segment is not full."""
+    """Their segment may not be full."""
     bus, warehouse, now_s = bus_with(readings(0, 30)), open_warehouse(tmp_path), [0.0]
     archiver = Archiver(
         bus,

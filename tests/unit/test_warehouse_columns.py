@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.backfill.warehouse.columns import CONVERSION_ERRORS, Columns, by_day
-from penstock.backfill.warehouse.layout import DAY_MS, day_of
-from penstock.processors.errors import DeclarationError
+from penstock.backfill.warehouse import CONVERSION_ERRORS, DAY_MS, RecordColumns, by_day, day_of
+from penstock.processors import DeclarationError
 
 
 class Part(ps.Record, frozen=True):
@@ -91,7 +90,7 @@ WHOLES = st.builds(
 )
 
 
-def stored(columns: Columns, records: list[Any]) -> pa.RecordBatch:
+def stored(columns: RecordColumns, records: list[Any]) -> pa.RecordBatch:
     """Return records as the warehouse stores them."""
     return pa.RecordBatch.from_arrays(columns.arrays(records), schema=columns.schema)
 
@@ -99,15 +98,15 @@ def stored(columns: Columns, records: list[Any]) -> pa.RecordBatch:
 @settings(deadline=None)  # the first call imports
 @given(st.lists(WHOLES, max_size=4))
 def test_records_survive_the_conversion_to_columns_and_back(records: list[Whole]) -> None:
-    """For every field type that has a column."""
-    columns = Columns(Whole)
+    """Every field type that has a column survives."""
+    columns = RecordColumns(Whole)
 
     assert columns.records(stored(columns, records)) == records
 
 
 def test_columns_have_the_names_on_the_bus() -> None:
     """Readers of the files find the same fields as readers of the category."""
-    columns = Columns(Renamed)
+    columns = RecordColumns(Renamed)
     records = [Renamed(event_time=1), Renamed(event_time=2, is_late=True)]
 
     assert columns.schema.names == ["eventTime", "isLate"]
@@ -115,38 +114,38 @@ def test_columns_have_the_names_on_the_bus() -> None:
 
 
 def test_only_optional_fields_are_nullable() -> None:
-    """Also fields with a default, which older files lack."""
-    nullable = {field.name for field in Columns(Whole).schema if field.nullable}
+    """Fields with a default are nullable, too, because older files lack them."""
+    nullable = {field.name for field in RecordColumns(Whole).schema if field.nullable}
 
     assert nullable == {"maybe", "other", "anything", "things"}
-    assert Columns(Newer).schema.field("gate").nullable
+    assert RecordColumns(Newer).schema.field("gate").nullable
 
 
 def test_a_field_that_older_files_lack_takes_its_default() -> None:
     """Spark returns nulls for a column that a file lacks."""
-    schema = Columns(Newer).schema
+    schema = RecordColumns(Newer).schema
     older = pa.RecordBatch.from_arrays(
         [pa.array([1, 2], pa.int64()), pa.nulls(2, pa.string()), pa.nulls(2, schema.field("tags").type)], schema=schema
     )
 
-    assert Columns(Newer).records(older) == [Newer(1), Newer(2)]
+    assert RecordColumns(Newer).records(older) == [Newer(1), Newer(2)]
 
 
 def test_a_new_field_without_default_is_refused() -> None:
     """Older events cannot be read without a default; the error asks for one."""
-    columns = Columns(Stricter)
+    columns = RecordColumns(Stricter)
     older = pa.RecordBatch.from_arrays(
         [pa.array([1], pa.int64()), pa.nulls(1, pa.string())], names=columns.schema.names
     )
 
-    with pytest.raises(DeclarationError, match=r"Stricter\.gate is missing .* Give it one"):
+    with pytest.raises(DeclarationError, match=r"Stricter\.gate has no value in .* give it a default"):
         columns.records(older)
 
 
 def test_a_number_beyond_64_bits_is_refused() -> None:
     """JSON allows larger integers; a column does not."""
     with pytest.raises(CONVERSION_ERRORS):
-        Columns(Newer).arrays([Newer(2**70)])
+        RecordColumns(Newer).arrays([Newer(2**70)])
 
 
 class Odd(ps.Record, frozen=True):
@@ -180,7 +179,7 @@ class Taken(ps.Record, frozen=True):
 def test_a_field_without_a_column_type_is_refused(record: type[ps.Record], reason: str) -> None:
     """The declaration fails before the first event; the error explains what to change."""
     with pytest.raises(DeclarationError, match=reason):
-        Columns(record)
+        RecordColumns(record)
 
 
 @given(st.lists(st.integers(-3 * DAY_MS, 3 * DAY_MS), max_size=30), st.booleans())

@@ -9,18 +9,11 @@ import pytest
 from support.warehouses import Killed, MemoryWarehouse, dying_warehouse
 
 import penstock as ps
-from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.archive.compaction import compact
-from penstock.backfill.archive.completeness import LatenessAllowance
-from penstock.backfill.archive.consumer_group import group_of
-from penstock.backfill.errors import ArchiveRefused
-from penstock.backfill.warehouse.layout import DAY_MS, day_of
-from penstock.backfill.warehouse.listing import Listing
-from penstock.backfill.warehouse.schema_evolution import table_of
-from penstock.backfill.warehouse.warehouse import Warehouse
-from penstock.transport.category_spec import CategorySpec
+from penstock.backfill import ArchiveRefused
+from penstock.backfill.archive import Archiver, LatenessAllowance, compact, group_of
+from penstock.backfill.warehouse import DAY_MS, Listing, Warehouse, day_of, table_of
+from penstock.transport import Bucket, CategorySpec, Outgoing, Position
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket, Outgoing, Position
 
 SEGMENT = 8
 NOW_MS = 15_000 * DAY_MS

@@ -12,22 +12,24 @@ import pytest
 from support.warehouses import Killed, MemoryWarehouse, dying_warehouse
 
 import penstock as ps
-from penstock.backfill.archive import bucket_opener, segments
-from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.archive.completeness import LatenessAllowance
-from penstock.backfill.archive.consumer_group import group_of
-from penstock.backfill.archive.status import archive_status
-from penstock.backfill.errors import ArchiveRefused
-from penstock.backfill.warehouse.layout import DAY_MS, By, Note, day_of
-from penstock.backfill.warehouse.listing import Listing
-from penstock.backfill.warehouse.notes import SUCCESS, Late, Success, read_note
-from penstock.backfill.warehouse.schema_evolution import table_of
-from penstock.backfill.warehouse.warehouse import Warehouse
-from penstock.state.files.file_store import FileStore
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.errors import BusUnreachable
+from penstock.backfill import ArchiveRefused
+from penstock.backfill.archive import Archiver, LatenessAllowance, archive_status, bucket_opener, group_of, segments
+from penstock.backfill.warehouse import (
+    DAY_MS,
+    SUCCESS,
+    DayOf,
+    Late,
+    Listing,
+    Note,
+    Success,
+    Warehouse,
+    day_of,
+    read_note,
+    table_of,
+)
+from penstock.state.files import FileStore
+from penstock.transport import Bucket, BusUnreachable, CategorySpec, Outgoing
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket, Outgoing
 
 HOUR_MS = DAY_MS // 24
 BEGIN_MS = 15_000 * DAY_MS
@@ -101,7 +103,7 @@ class Site:
             self.sent += 1
             self.bus.append("readings", Outgoing(reading.sensor.encode(), msgspec.json.encode(reading), bucket))
 
-    def archiver(self, by: By = By.EVENT_TIME, warehouse: Any = None, bus: Any = None) -> Archiver:
+    def archiver(self, by: DayOf = DayOf.EVENT_TIME, warehouse: Any = None, bus: Any = None) -> Archiver:
         """Return an archiver whose watermark is an hour behind."""
         return Archiver(
             bus or self.bus,
@@ -125,7 +127,7 @@ class Site:
         self.now_s += seconds
         self.now_ms += seconds * 1000
 
-    def archive(self, by: By = By.EVENT_TIME, warehouse: Warehouse | None = None) -> None:
+    def archive(self, by: DayOf = DayOf.EVENT_TIME, warehouse: Warehouse | None = None) -> None:
         """Archive all events."""
         ends = {Bucket("readings", number): end for number, end in self.bus.ends("readings").items()}
         self.archiver(by, warehouse).run(lambda it: it.has_reached(ends))
@@ -171,7 +173,7 @@ def test_a_day_is_complete_when_the_slowest_bucket_has_passed_it(site: Site) -> 
 
 
 def test_a_silent_bucket_delays_a_day_no_longer_than_declared(site: Site) -> None:
-    """Also a bucket that never had an event."""
+    """The bucket may never have had an event."""
     site.send(0, range(60))
     archiver = site.archiver()
     site.work(archiver, 60)
@@ -217,7 +219,7 @@ def test_an_interruption_does_not_make_a_bucket_idle(site: Site, disturbed: str)
 
 
 def test_a_bucket_with_occasional_events_is_not_idle(site: Site) -> None:
-    """Although each look at the bus finds the bucket read to its end."""
+    """Each look at the bus finds the bucket read to its end."""
     site.send(0, range(60))
     archiver = site.archiver()
     for _ in range(10):
@@ -276,7 +278,7 @@ def test_one_event_from_the_far_future_completes_nothing(site: Site) -> None:
 
 
 def test_late_additions_are_archived_and_recorded(site: Site) -> None:
-    """For a day that had events before, and for a day that had none."""
+    """The day may or may not have had events before."""
     for bucket in (0, 1):
         site.send(bucket, range(60))
     site.archive()
@@ -354,7 +356,7 @@ def test_by_arrival_an_event_is_in_the_day_of_its_arrival(site: Site) -> None:
     site.now_ms += DAY_MS + 2 * HOUR_MS
     for bucket in (0, 1):
         site.send(bucket, [0])
-    site.archive(By.ARRIVAL)
+    site.archive(DayOf.ARRIVAL)
     days = [day_of(BEGIN_MS + n * DAY_MS) for n in (30, 31)]
 
     assert Listing.of(site.warehouse, "readings").days == days
@@ -364,9 +366,9 @@ def test_by_arrival_an_event_is_in_the_day_of_its_arrival(site: Site) -> None:
 def test_an_archive_cannot_change_between_event_time_and_arrival(site: Site) -> None:
     """Its days would have two meanings."""
     site.send(0, range(3))
-    site.archive(By.ARRIVAL)
+    site.archive(DayOf.ARRIVAL)
     with pytest.raises(ArchiveRefused, match=r"by arrival, not by event-time.*Continue with `--by arrival`"):
-        site.archive(By.EVENT_TIME)
+        site.archive(DayOf.EVENT_TIME)
 
     assert site.values == [0, 1, 2]
 

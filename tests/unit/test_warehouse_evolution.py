@@ -12,17 +12,12 @@ from hypothesis import strategies as st
 from support.warehouses import Killed, MemoryWarehouse, dying_warehouse
 
 import penstock as ps
-from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.archive.consumer_group import group_of
-from penstock.backfill.errors import ArchiveRefused, WarehouseError
-from penstock.backfill.warehouse.columns import Columns
-from penstock.backfill.warehouse.layout import Note
-from penstock.backfill.warehouse.listing import Listing
-from penstock.backfill.warehouse.notes import ARCHIVE
-from penstock.backfill.warehouse.schema_evolution import is_same, is_widened, merged, stored_as, table_of
-from penstock.transport.category_spec import CategorySpec
+from penstock.backfill import ArchiveRefused, WarehouseError
+from penstock.backfill.archive import Archiver, group_of
+from penstock.backfill.warehouse import ARCHIVE, Listing, Note, RecordColumns, is_same, merged, stored_as, table_of
+from penstock.backfill.warehouse.schema_evolution import is_widened
+from penstock.transport import Bucket, CategorySpec, Outgoing
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket, Outgoing
 
 
 class Part(ps.Record, frozen=True):
@@ -179,7 +174,7 @@ def test_merging_columns_with_themselves_changes_nothing(schema: pa.Schema) -> N
 
 def test_types_may_differ_in_missing_fields_only() -> None:
     """Spark fills missing fields with nulls, but does not read numbers of another type."""
-    old, new = Columns(Old).schema.field("part").type, Columns(New).schema.field("part").type
+    old, new = RecordColumns(Old).schema.field("part").type, RecordColumns(New).schema.field("part").type
 
     assert is_same(old, pa.struct([("size", pa.int64()), ("unit", pa.string())]))
     assert not is_same(old, new)

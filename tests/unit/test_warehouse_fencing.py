@@ -14,22 +14,36 @@ import pytest
 from support.warehouses import MemoryWarehouse
 
 import penstock as ps
-from penstock.backfill.archive import bucket_opener, segments
-from penstock.backfill.archive.archived_ends import archived_ends
-from penstock.backfill.archive.archiver import Archiver
+from penstock.backfill.archive import (
+    Archiver,
+    LatenessAllowance,
+    archived_ends,
+    bucket_opener,
+    compact,
+    group_of,
+    segments,
+)
 from penstock.backfill.archive.category_archive import FENCED_PAUSE_S
-from penstock.backfill.archive.compaction import compact
-from penstock.backfill.archive.completeness import LatenessAllowance
-from penstock.backfill.archive.consumer_group import group_of
-from penstock.backfill.warehouse.layout import DAY_MS, Note, day_of
-from penstock.backfill.warehouse.listing import Listing, read_events
-from penstock.backfill.warehouse.notes import SUCCESS, Late, Success, epochs_among, late_note, read_note
-from penstock.backfill.warehouse.owners import Owners, bucket_notes, claim
-from penstock.backfill.warehouse.schema_evolution import table_of
-from penstock.backfill.warehouse.warehouse import Warehouse
-from penstock.transport.category_spec import CategorySpec
+from penstock.backfill.warehouse import (
+    DAY_MS,
+    SUCCESS,
+    Late,
+    Listing,
+    Note,
+    Owners,
+    Success,
+    Warehouse,
+    bucket_notes,
+    claim,
+    day_of,
+    epochs_among,
+    late_note,
+    read_events,
+    read_note,
+    table_of,
+)
+from penstock.transport import Bucket, CategorySpec, Outgoing, Position
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket, Outgoing, Position
 
 GROUP = group_of("readings")
 SEGMENT = 6
@@ -275,7 +289,7 @@ def test_a_paused_archiver_changes_nothing_of_its_successors(successor: Callable
     "limits", [(2**20, 2**20), (2**20, 7_000), pytest.param((7_000, 2**20), marks=pytest.mark.exhaustive)]
 )
 def test_a_paused_compaction_does_not_affect_the_next_compaction(limits: tuple[int, int]) -> None:
-    """Also if the archivers have different size limits, and more segments have become full since."""
+    """The archivers may have different size limits, and more segments may have become full since."""
     for pause_at in count(1):
         site = Site()
 
@@ -298,7 +312,7 @@ def test_a_paused_compaction_does_not_affect_the_next_compaction(limits: tuple[i
 
 
 def test_a_former_owner_whose_commit_the_group_accepts_loses_nothing() -> None:
-    """Like Kafka after the last member has left: only the warehouse shows that a later owner exists."""
+    """Kafka accepts the commit after the last member has left, so only the warehouse shows that a later owner exists."""
     site = Site()
     site.send(0, 20, 25, 30)
     site.run(site.archiver())

@@ -7,19 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from penstock.backfill.errors import WarehouseError
-from penstock.backfill.warehouse.layout import DAY_MS, Days, StoredFile, day_of
-from penstock.backfill.warehouse.listing import Listing
-from penstock.backfill.warehouse.warehouse import open_warehouse
+from penstock.backfill import WarehouseError
+from penstock.backfill.warehouse import DAY_MS, ArchivedFile, Days, Listing, day_of, open_warehouse
 from penstock.state.files.hdfs_files import HdfsFileStore
 
-FILE = StoredFile("departures", "2013-01-31", 3, 250_000)
+FILE = ArchivedFile("departures", "2013-01-31", 3, 250_000)
 
 
 def test_a_file_has_the_documented_path() -> None:
     """Other tools read the warehouse by this layout."""
     assert FILE.path == "category=departures/ds=2013-01-31/bucket-00003-00000000000000250000.parquet"
-    assert StoredFile.parse("departures", *FILE.path.split("/")[1:]) == FILE
+    assert ArchivedFile.parse("departures", *FILE.path.split("/")[1:]) == FILE
 
 
 @pytest.mark.parametrize(
@@ -77,7 +75,7 @@ def test_unfinished_files_are_not_listed(tmp_path: Path) -> None:
 
 
 def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For example on a full disk; no partial file remains."""
+    """The disk may be full. No partial file remains."""
     warehouse = open_warehouse(tmp_path)
     warehouse.write(FILE, b"whole")
 
@@ -110,5 +108,7 @@ def test_the_error_of_an_unreachable_hdfs_names_the_requested_address() -> None:
     """HDFS has two addresses; only one of them failed."""
     warehouse = open_warehouse("hdfs://127.0.0.1:8020/warehouse", "http://127.0.0.1:9")
 
-    with pytest.raises(WarehouseError, match=r"was not listed: ConnectionError: .*http://127\.0\.0\.1:9"):
+    with pytest.raises(
+        WarehouseError, match=r"was not listed: nothing listens at 127\.0\.0\.1:9\. .*http://127\.0\.0\.1:9"
+    ):
         warehouse.list_folder("departures")

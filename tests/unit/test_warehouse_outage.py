@@ -8,13 +8,13 @@ from datetime import timedelta
 import pytest
 from support.warehouses import MemoryFileStore
 
+from penstock.backfill import WarehouseError
 from penstock.backfill.archive.archiver import OUTAGE_ADVICE
-from penstock.backfill.errors import WarehouseError, WarehouseFileMissing
-from penstock.backfill.warehouse.layout import Note
-from penstock.backfill.warehouse.warehouse import Warehouse
-from penstock.processors.retry import Retry
-from penstock.state.errors import FileStoreUnreachable
-from penstock.state.files.wrappers import RetryingFileStore
+from penstock.backfill.errors import WarehouseFileMissing
+from penstock.backfill.warehouse import Note, Warehouse
+from penstock.processors import CallRetry
+from penstock.state import FileStoreUnreachable
+from penstock.state.files import RetryingFileStore
 
 NOTE = Note("readings", "_note.json")
 LIMIT = timedelta(minutes=1)
@@ -40,7 +40,7 @@ class UnreachableFileStore(MemoryFileStore):
 
     def retrying(self, *, is_stopping: bool = False) -> Warehouse:
         """Return a warehouse that retries for a minute."""
-        retry = Retry(
+        retry = CallRetry(
             LIMIT.total_seconds(),
             0.25,
             10.0,

@@ -19,24 +19,28 @@ import pytest
 from support.step_counts import counters
 
 import penstock as ps
-from penstock.backfill.archive.archived_rows import archive_schema, archive_schema_of
-from penstock.backfill.spark.batches import Transform
+from penstock.backfill.archive import archive_schema, archive_schema_of
+from penstock.backfill.spark import ShippedApp, Transform
 from penstock.backfill.spark.failures import WorkerFailure
-from penstock.backfill.spark.shipped_app import ShippedApp
-from penstock.backfill.steps import aggregation, arrival_order, stateful_reducer
-from penstock.backfill.steps.arrival_order import arrival_order_step
-from penstock.backfill.steps.event_blocks import By, EventBlocks, Split
-from penstock.backfill.steps.event_time_order import event_time_step
-from penstock.backfill.steps.inputs import Inputs
-from penstock.backfill.steps.stateful_reducer import reducer_step
-from penstock.backfill.steps.stateless_mapper import mapper_step
-from penstock.backfill.steps.step import Step
-from penstock.backfill.warehouse.columns import MARKS, Columns
-from penstock.backfill.warehouse.layout import DAY_MS, Days
-from penstock.processors.apps.apps import AppName
-from penstock.processors.keyed_state.state_cache import StateCache
+from penstock.backfill.steps import (
+    BatchStep,
+    EventBlocks,
+    Inputs,
+    PartOf,
+    Split,
+    aggregation,
+    arrival_order,
+    arrival_order_step,
+    event_time_step,
+    mapper_step,
+    reducer_step,
+    stateful_reducer,
+)
+from penstock.backfill.warehouse import DAY_MS, MARKS, Days, RecordColumns
+from penstock.processors.apps import AppName
+from penstock.processors.keyed_state import StateCache
 from penstock.processors.operators import open_operator, stateful
-from penstock.state.protocols import MemoryShardState
+from penstock.state import MemoryShardState
 
 FIRST_DAY_MS = 15_706 * DAY_MS
 DAYS = Days(date(2013, 1, 2), date(2013, 1, 2))
@@ -161,7 +165,7 @@ class Recently(ps.Aggregator):
 
     reads, writes = words, heard
     monoid: ClassVar[ps.monoids.Monoid[Any]] = ps.monoids.TupleOf(
-        ps.monoids.First(), ps.monoids.Last(), ps.monoids.Count()
+        ps.monoids.FirstArrived(), ps.monoids.LastArrived(), ps.monoids.Count()
     )
     window = ps.windows.Sliding(timedelta(hours=6))
     watermark = ps.watermarks.BoundedOutOfOrderness(timedelta(days=3))
@@ -188,7 +192,7 @@ class Newest(ps.Aggregator):
     """A speaker's last word in an hour."""
 
     reads, writes = words, spoken
-    monoid = ps.monoids.TupleOf(ps.monoids.Last(), ps.monoids.Count())
+    monoid = ps.monoids.TupleOf(ps.monoids.LastArrived(), ps.monoids.Count())
     window = ps.windows.Tumbling(timedelta(hours=1))
 
     def observe(self, event: Word) -> tuple[str, int]:
@@ -242,9 +246,9 @@ class DefineOrStop(Define):
     on_unreachable = ps.lookups.OnUnreachable.STOP
 
 
-def step_of(processor: str) -> Step:
+def step_of(processor: str) -> BatchStep:
     """Return a processor's step over the words of this file."""
-    return Step(ShippedApp(AppName(Path(__file__))), processor, "words", counters())
+    return BatchStep(ShippedApp(AppName(Path(__file__))), processor, "words", counters())
 
 
 def said_words() -> list[Word]:
@@ -266,7 +270,7 @@ def nearly_in_order() -> list[Word]:
 
 def stored(events: Sequence[tuple[int, Word]], size: int) -> list[pa.RecordBatch]:
     """Return events with their offsets, as batches of the archive."""
-    columns = Columns(Word)
+    columns = RecordColumns(Word)
     batches = []
     for start in range(0, len(events), size):
         offsets, part = zip(*events[start : start + size], strict=True)
@@ -317,7 +321,7 @@ def shuffled(blocks: EventBlocks, batches: Sequence[pa.RecordBatch]) -> list[pa.
 def test_a_reducer_carries_a_keys_state_from_range_to_range(
     monkeypatch: pytest.MonkeyPatch, size: int, drained: int
 ) -> None:
-    """Although the operator drops saved states; words before the days count without output."""
+    """The operator drops saved states nevertheless. Words before the days count without output."""
     monkeypatch.setattr(stateful, "STATE_CACHE", StateCache(0))
     monkeypatch.setattr(stateful_reducer, "DRAINED_EVENTS", drained)
     numbered: list[NumberedWord] = []
@@ -326,7 +330,7 @@ def test_a_reducer_carries_a_keys_state_from_range_to_range(
         said[word.speaker] += 1
         if DAYS.contains(word.at):
             numbered.append(NumberedWord(word.speaker, word.at, word.word, said[word.speaker]))
-    step, blocks = step_of("Number"), EventBlocks.of(archive_schema_of(words), Split(By.KEY, 1), 50)
+    step, blocks = step_of("Number"), EventBlocks.of(archive_schema_of(words), Split(PartOf.KEY, 1), 50)
     [part] = shuffled(blocks, stored(sorted(enumerate(said_words()), key=lambda sent: sent[1].speaker), size))
     given = outputs(reducer_step(step, blocks, DAYS), [part])
 
@@ -380,11 +384,11 @@ def test_timers_fire_between_events(processor: str, size: int) -> None:
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_sliding_windows_equal_the_streams(size: int) -> None:
-    """Including a key's last window; at the same time, the first word counts first."""
+    """A key's last window is equal, too. At the same time, the first word counts first."""
     sent = [Word(word.speaker, word.at // 3_600_000 * 3_600_000, word.word) for word in said_words()]
     operator = open_operator(Recently(), MemoryShardState())
     operator.feed(words, sent, stop_at_error=True)
-    streamed = operator.advance({"words": FIRST_DAY_MS + 9 * DAY_MS}, ()).outputs
+    streamed = operator.advance({"words": FIRST_DAY_MS + 9 * DAY_MS}, {}).outputs
     archived = sorted(enumerate(sent), key=lambda word: (word[1].speaker, word[1].at, word[0]))
     given = outputs(
         event_time_step(Inputs([step_of("Recently")]), DAYS, FIRST_DAY_MS), as_input(stored(archived, size))
@@ -397,11 +401,11 @@ def test_sliding_windows_equal_the_streams(size: int) -> None:
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_ordered_events_are_reduced_in_delivery_order(size: int) -> None:
-    """Including events of the same time, in any order of arrival."""
+    """Events may have the same time, and arrive in any order."""
     sent = [Word(word.speaker, word.at // (DAY_MS // 8) * (DAY_MS // 8), word.word) for word in said_words()]
     operator = open_operator(Retold(), MemoryShardState())
     operator.feed(words, sent, stop_at_error=True)
-    streamed = operator.advance({"words": FIRST_DAY_MS + 9 * DAY_MS}, ()).outputs
+    streamed = operator.advance({"words": FIRST_DAY_MS + 9 * DAY_MS}, {}).outputs
     archived = sorted(enumerate(sent), key=lambda word: (word[1].speaker, word[1].at, word[0]))
     given = outputs(event_time_step(Inputs([step_of("Retold")]), DAYS, FIRST_DAY_MS), as_input(stored(archived, size)))
 
@@ -415,14 +419,14 @@ def test_ordered_events_are_reduced_in_delivery_order(size: int) -> None:
 def test_a_bucket_in_order_of_arrival_has_its_shards_outputs(
     monkeypatch: pytest.MonkeyPatch, processor: str, size: int, drained: int
 ) -> None:
-    """As rows and as blocks; late events are late again, and checkpoints do not change the result."""
+    """Its input is rows or blocks. Late events are late again, and checkpoints do not change the result."""
     monkeypatch.setattr(arrival_order, "DRAINED_EVENTS", drained)
     sent = nearly_in_order()
     shard = open_operator(globals()[processor](), MemoryShardState())
     fed = shard.feed(words, sent, stop_at_error=True)
     batches, blocks = (
         stored(list(enumerate(sent)), size),
-        EventBlocks.of(archive_schema_of(words), Split(By.BUCKET, 1), 50),
+        EventBlocks.of(archive_schema_of(words), Split(PartOf.BUCKET, 1), 50),
     )
     inputs, inputs_in_blocks = Inputs([step_of(processor)]), Inputs([step_of(processor)])
     read = partial(inputs_in_blocks.events_in, blocks)
@@ -436,11 +440,11 @@ def test_a_bucket_in_order_of_arrival_has_its_shards_outputs(
 
 @pytest.mark.parametrize("kind", ["mapper", "reducer", "event time", "arrival order"])
 def test_a_backfill_stops_at_a_tombstone(kind: str) -> None:
-    """In each step: its output contains only records, so the deletion would be lost."""
+    """Each step stops: its output contains only records, so the deletion would be lost."""
     step = step_of("Forget" if kind == "mapper" else "ForgetStateful")
     by_speaker = sorted(enumerate(said_words()), key=lambda sent: (sent[1].speaker, sent[0]))
     stored_words = stored(by_speaker, 64)
-    blocks = EventBlocks.of(archive_schema_of(words), Split(By.KEY, 1), 50)
+    blocks = EventBlocks.of(archive_schema_of(words), Split(PartOf.KEY, 1), 50)
     inputs = Inputs([step])
     transform, batches = {
         "mapper": (mapper_step(step), stored_words),
@@ -456,7 +460,7 @@ def test_a_backfill_stops_at_a_tombstone(kind: str) -> None:
 
 
 def test_events_far_ahead_of_their_arrival_are_rejected() -> None:
-    """As in a worker."""
+    """A worker rejects them, too."""
     step = step_of("Echo")
     [batch] = stored(list(enumerate(said_words()[:10])), 64)
     arrived = pa.array([0] * 3 + batch.column("_arrived").to_pylist()[3:], pa.int64())
@@ -468,7 +472,7 @@ def test_events_far_ahead_of_their_arrival_are_rejected() -> None:
 
 
 def test_a_mapper_rejects_a_failing_event() -> None:
-    """Including its outputs before the error, as in the stream."""
+    """The outputs of the event before the error are dropped, too, as in the stream."""
     step = step_of("Echo")
     given = outputs(mapper_step(step), stored(list(enumerate(said_words())), 64))
 

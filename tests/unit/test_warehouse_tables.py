@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +17,34 @@ import pytest
 from support.scuba_site import hits, new_bus, scuba_on
 from typer.testing import CliRunner
 
-from penstock.backfill.errors import WarehouseError
-from penstock.backfill.warehouse.layout import DAY_MS, By, Note, StoredFile
-from penstock.backfill.warehouse.notes import ARCHIVE, ArchiveSettings, write_note
-from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
-from penstock.ops.cli.command_line import app
-from penstock.ops.clock import SteeredClock
-from penstock.ops.scuba import warehouse_files, warehouse_tables
-from penstock.ops.scuba.explorer import Explorer
-from penstock.ops.scuba.queries import Aggregate, ExploreQuery, Filter, HistogramQuery, SampleQuery
-from penstock.ops.scuba.warehouse_files import WarehouseUnreadable
-from penstock.ops.scuba.warehouse_tables import WarehouseTables
-from penstock.ops.serving.parameters import BadQuery
-from penstock.state.files.file_store import FileStore
-from penstock.state.files.local_files import LocalFileStore
+from penstock.backfill import WarehouseError
+from penstock.backfill.warehouse import (
+    ARCHIVE,
+    DAY_MS,
+    ArchivedFile,
+    ArchiveSettings,
+    DayOf,
+    Note,
+    Warehouse,
+    open_warehouse,
+    write_note,
+)
+from penstock.ops.serve.results.parameters import BadQuery
+from penstock.ops.serve.rows import warehouse_files, warehouse_tables
+from penstock.ops.serve.rows.explorer import Explorer
+from penstock.ops.serve.rows.queries import Aggregation, ExploreQuery, Filter, HistogramQuery, SampleQuery
+from penstock.ops.serve.rows.warehouse_files import WarehouseUnreadable
+from penstock.ops.serve.rows.warehouse_tables import WarehouseTables
+from penstock.ops.shell import SteeredClock
+from penstock.ops.shell.command_line.main import app
+from penstock.state.files import FileStore, LocalFileStore
 
 DAYS = ("2026-11-22", "2026-11-23", "2026-11-24")
 
 
 def start_ms(day: str) -> int:
     """Return the start of a day (milliseconds since 1970)."""
-    return int(datetime.fromisoformat(day).replace(tzinfo=timezone.utc).timestamp() * 1000)
+    return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp() * 1000)
 
 
 def archived(
@@ -52,7 +59,7 @@ def archived(
     more: dict[str, list[Any]] | None = None,
 ) -> Path:
     """Write a file of the archive of views: an event every ten minutes."""
-    path = root / StoredFile("views", day, bucket, segment, last, epoch).path
+    path = root / ArchivedFile("views", day, bucket, segment, last, epoch).path
     path.parent.mkdir(parents=True, exist_ok=True)
     numbers = list(range(len(pages)))
     columns = {
@@ -82,7 +89,7 @@ def asking(root: Path, prefix: str = "") -> Iterator[Explorer]:
 
 
 def test_each_event_of_the_archive_is_read_once(tmp_path: Path) -> None:
-    """Files that a compaction, or a later owner of a bucket, has replaced are not read. Other tables are beside it."""
+    """Files that a compaction or a later owner of a bucket has replaced are skipped. Other tables are in the same folder."""
     for day in DAYS:
         archived(tmp_path, day, 0, 0, ["/a", "/b"])
         archived(tmp_path, day, 1, 0, ["/c"], epoch=1)
@@ -99,7 +106,7 @@ def test_each_event_of_the_archive_is_read_once(tmp_path: Path) -> None:
         )
         counted = explorer.explore(ExploreQuery(table="views", group_by=["page"]))
         of_prices = explorer.explore(
-            ExploreQuery(table="prices", aggregates=[Aggregate("sum", "price")], group_by=["region"], every="1d")
+            ExploreQuery(table="prices", aggregates=[Aggregation("sum", "price")], group_by=["region"], every="1d")
         )
 
     expected = Counter(["/a", "/a", "/b", "/c"] * 3 + ["/d"])
@@ -110,7 +117,7 @@ def test_each_event_of_the_archive_is_read_once(tmp_path: Path) -> None:
 
 
 def test_all_widgets_of_the_page_answer_for_archived_days(tmp_path: Path) -> None:
-    """Groups of nested fields, time series, a comparison with the day before, histograms, rows and files."""
+    """The widgets have groups of nested fields, time series, a comparison with the day before, histograms, rows and files."""
     for number, day in enumerate(DAYS):
         archived(tmp_path, day, 0, 0, ["/a", "/b"] * (number + 1))
     begin = start_ms(DAYS[2])
@@ -148,19 +155,19 @@ QUESTIONS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=str)
 def test_a_query_opens_no_file_of_other_days(tmp_path: Path, question: dict[str, Any]) -> None:
-    """Here, their files are damaged, which only a query of them finds."""
+    """The files of other days are damaged, which only a query of them finds."""
     for day in DAYS:
         path = archived(tmp_path, day, 0, 0, [f"/{number}" for number in range(100)])
         if day != DAYS[1]:
             damaged(path)
     settings = ArchiveSettings.of(
-        By.EVENT_TIME,
+        DayOf.EVENT_TIME,
         1_000,
         pa.table({"page": pa.array([], pa.string()), "added": pa.array([], pa.int64())}).schema,
     )
     write_note(open_warehouse(tmp_path), Note("views", ARCHIVE), settings)
     with asking(tmp_path) as explorer:
-        answer = explorer.explore(ExploreQuery(table="views", aggregates=[Aggregate("distinct", "page")], **question))
+        answer = explorer.explore(ExploreQuery(table="views", aggregates=[Aggregation("distinct", "page")], **question))
         assert answer.rows[0].values[0].value == 100
         assert answer.days is not None
         assert (answer.days.read, answer.days.total) == (1, 3)
@@ -181,7 +188,7 @@ SELECTS = {
 
 @pytest.mark.parametrize("sql", SELECTS)
 def test_a_condition_on_the_day_selects_the_days_of_a_select(tmp_path: Path, sql: str) -> None:
-    """Only a condition that holds for all rows of the table: the answers are those of all files."""
+    """The condition must hold for all rows of the table. The answers equal those over all files."""
     for number, day in enumerate(DAYS):
         archived(tmp_path, day, 0, 0, [f"/{page}" for page in range(number + 1)])
     with asking(tmp_path) as explorer:
@@ -196,7 +203,7 @@ def test_a_condition_on_the_day_selects_the_days_of_a_select(tmp_path: Path, sql
 
 
 def test_columns_that_came_later_are_null_in_earlier_days(tmp_path: Path) -> None:
-    """Also if only an earlier day is read; a field may have the name of a folder of the warehouse."""
+    """Only an earlier day may be read, and a field may have the name of a folder of the warehouse."""
     archived(tmp_path, DAYS[0], 0, 0, ["/a"])
     archived(tmp_path, DAYS[1], 0, 0, ["/b"], more={"category": ["toys"], "tags": [["x", "y"]], "raw": [b"\x01\xff"]})
     with asking(tmp_path) as explorer:
@@ -228,7 +235,7 @@ class Elsewhere:
 
 
 def test_files_elsewhere_are_copied_when_a_query_needs_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once, and only those of the days of the query; the oldest copies make room for new ones."""
+    """Only files of the queried days are copied, and only once. The oldest copies make room for new ones."""
     for day in DAYS:
         archived(tmp_path, day, 0, 0, ["/a", "/b"])
     store: Any = Elsewhere(LocalFileStore(tmp_path))
@@ -282,14 +289,14 @@ def test_an_unreachable_warehouse_leaves_the_newest_events(tmp_path: Path, monke
     ],
 )
 def test_only_a_select_of_the_tables_is_run(tmp_path: Path, sql: str) -> None:
-    """As on the server."""
+    """The server has the same rule."""
     archived(tmp_path, DAYS[0], 0, 0, ["/a"])
     with asking(tmp_path) as explorer, pytest.raises(BadQuery):
         explorer.select(sql)
 
 
 def test_the_command_prints_and_saves(tmp_path: Path) -> None:
-    """Tables, groups, rows as JSON, and Parquet; a missing folder is an error with the reason."""
+    """It prints tables, groups and rows as JSON, and saves Parquet. A missing folder is an error with the reason."""
     archived(tmp_path / "w", DAYS[0], 0, 0, ["/a", "/b"])
     runner, where, file = CliRunner(), ["--warehouse", str(tmp_path / "w")], tmp_path / "saved.parquet"
     listed = runner.invoke(app, ["explore", *where, "--json"])

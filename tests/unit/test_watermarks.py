@@ -12,11 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.processors.errors import DeclarationError
-from penstock.processors.time import watermarks
-from penstock.processors.time.shard_time import ShardTime
-from penstock.processors.time.watermarks import NEVER_MS, BucketProgress, BucketTime, Lateness, Watermark
-from penstock.state.protocols import MemoryShardState
+from penstock.processors import DeclarationError
+from penstock.processors.time import NEVER_MS, BucketProgress, BucketTime, Lateness, ShardTime, Watermark, watermarks
+from penstock.state import MemoryShardState
 
 TIMES = st.lists(st.integers(-(10**6), 10**9), max_size=700)
 STRATEGIES = st.sampled_from(
@@ -30,7 +28,7 @@ STRATEGIES = st.sampled_from(
 
 @given(times=TIMES, strategy=STRATEGIES)
 def test_a_watermark_never_goes_back(times: list[int], strategy: Watermark) -> None:
-    """In any order of arrival."""
+    """Events may arrive in any order."""
     found = BucketTime(strategy, BucketProgress()).observe(times).tolist()
 
     assert all(earlier <= later for earlier, later in pairwise(found))
@@ -108,7 +106,7 @@ def test_no_more_than_the_declared_share_exceeds_a_quantile(latenesses: list[int
 
 @pytest.mark.parametrize("share", [0.5, 0.9, 0.99, 0.999])
 def test_the_share_of_late_events_matches_the_confidence(share: float) -> None:
-    """On a long stream with random delays, some of them long."""
+    """The stream is long, and has random delays, some of them long."""
     dice = random.Random(7)
     arrivals = sorted((n * 10 + dice.expovariate(1 / 500), n * 10) for n in range(100_000))
     times = [time for _, time in arrivals]

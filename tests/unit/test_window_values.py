@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.processors.keyed_state.changes import Changes
-from penstock.processors.keyed_state.key_layout import EVENT_TIMES, encode_window_key
-from penstock.processors.keyed_state.window_values import WindowValues
+from penstock.processors.keyed_state import EVENT_TIMES, Changes, WindowValues, encode_window_key
 
 
 class SavedState:
@@ -36,7 +34,7 @@ CHECKPOINTS = st.lists(st.lists(KEYS, unique=True, max_size=10), max_size=25)
 def test_values_are_those_of_the_saved_state(
     before: list[bytes], checkpoints: list[list[bytes]], limit_bytes: int, part: int
 ) -> None:
-    """Whatever was saved before, for all sizes of the memory, and windows in any order. A checkpoint fetches them in parts."""
+    """Any values were saved before, in any order of windows, for all sizes of the memory. A checkpoint fetches values in parts."""
     state = SavedState()
     state.saved |= dict.fromkeys(before, b"before")
     values = WindowValues(state, limit_bytes)

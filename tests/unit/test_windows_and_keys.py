@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.processors.declare.partitioner import bucket_of, murmur2
-from penstock.processors.keyed_state.key_layout import decode_window_key, encode_window_key
+from penstock.processors.declare import bucket_of
+from penstock.processors.declare.partitioner import murmur2
+from penstock.processors.keyed_state import decode_window_key, encode_window_key
 
 TIMES = st.integers(-(2**62), 2**62)
 LENGTHS = st.integers(1, 10**12)
@@ -18,7 +19,7 @@ LENGTHS = st.integers(1, 10**12)
 
 @given(times=st.lists(TIMES, min_size=1), length=LENGTHS)
 def test_each_time_is_in_its_tumbling_window(times: list[int], length: int) -> None:
-    """Also before 1970; windows have equal lengths and do not overlap."""
+    """Times before 1970 are included. Windows have equal lengths and do not overlap."""
     assigner = ps.windows.Tumbling(timedelta(milliseconds=length))
 
     for time, start in zip(times, assigner.assign(times).starts, strict=True):

@@ -14,15 +14,13 @@ from hypothesis import strategies as st
 from support.disks import Disk, copy_of, restart
 
 import penstock as ps
-from penstock.ops.testing import Crash, Driver
-from penstock.processors.errors import DeclarationError
-from penstock.processors.keyed_state.key_layout import EARLY_RESULTS
-from penstock.processors.operators import open_operator
-from penstock.processors.operators.key_owners import entry_key_reader
-from penstock.processors.shard.checkpoints import Step, steps_of
-from penstock.processors.shard.overlay import Overlay
-from penstock.state.protocols import MemoryShardState
-from penstock.transport.tables.upstream_watermarks import watermarks_on
+from penstock.ops.kernel import Crash, Driver
+from penstock.processors import DeclarationError
+from penstock.processors.keyed_state import EARLY_RESULTS
+from penstock.processors.operators import entry_key_reader, open_operator
+from penstock.processors.shard import Overlay, Step, steps_of
+from penstock.state import MemoryShardState
+from penstock.transport.tables import watermarks_on
 
 
 class Reading(ps.Record, frozen=True):
@@ -197,7 +195,7 @@ def test_differences_add_up_to_the_windows(
     events: list[Reading],
     cuts: list[tuple[int, bool]],
 ) -> None:
-    """At the watermark and at checkpoints."""
+    """They are written at the watermark and at checkpoints."""
     low = max((event.at for event in events), default=0) - 5
     added: Counter[tuple[str, int]] = Counter()
     for one in outputs_of(processor, events, cuts):
@@ -258,7 +256,7 @@ def test_late_events_are_counted_and_sent_to_their_category() -> None:
 
 
 def test_early_results_follow_their_interval() -> None:
-    """By wall-clock time, for windows with changes; the complete window follows."""
+    """The interval is in wall-clock time, for windows with changes. The complete window follows."""
 
     class Early(Complete):
         emit = ps.AtWatermark(early=timedelta(seconds=10))
@@ -345,7 +343,7 @@ def test_early_results_are_written_once_after_a_lost_disk(disk: Disk, row: tuple
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_early_results_keep_their_guarantee_after_a_crash(row: tuple[ps.Semantics, ps.Semantics]) -> None:
-    """At each step of the checkpoint that writes them, with the disk and without."""
+    """The crash may be at each step of the checkpoint that writes them, with the disk and without."""
     processor = early_of(*row)
     for step in (*steps_of(processor), None):
         for disk in Disk:
@@ -385,7 +383,7 @@ def test_a_pending_early_result_belongs_to_its_key() -> None:
     "step", [Step.FLUSH_OUTPUTS, Step.PREPARE_STATE, Step.COMMIT_TRANSACTION, Step.APPLY_STATE, None]
 )
 def test_complete_windows_are_written_once_after_a_crash(step: Step | None) -> None:
-    """After any reading and at any step."""
+    """The crash may be after any reading and at any step."""
 
     class Exact(Patiently):
         output_semantics = ps.Semantics.EXACTLY_ONCE
@@ -463,7 +461,7 @@ def test_invalid_windows_are_refused(make: Any, message: str) -> None:
 
 
 def test_ten_events_complete_windows_by_default() -> None:
-    """Also on a quiet category; until then, the watermark reports how many events it waits for."""
+    """A quiet category has them, too. Until then, the watermark reports how many events it waits for."""
 
     class ByDefault(Complete):
         watermark = ps.watermarks.Confidence()

@@ -16,19 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.ops.testing import Crash, Driver, InlineExecutor, Killed
-from penstock.ops.worker.changelog_replay import changelog_of
-from penstock.ops.worker.output_writer import OutputRefused
-from penstock.ops.worker.preflight import ends_of
-from penstock.ops.worker.worker import Worker, WorkerConfig
-from penstock.processors.declare.partitioner import bucket_of
-from penstock.processors.errors import DeclarationError, PenstockError, ProcessorFailed
-from penstock.processors.shard.batches import EventRejected
-from penstock.processors.shard.checkpoints import Gap, Step, steps_of
-from penstock.state.protocols import MemoryStateFolder, StateFolder
-from penstock.transport.category_spec import CategorySpec
-from penstock.transport.memory import StoredMessage
-from penstock.transport.messages import Bucket, Outgoing
+from penstock.ops.kernel import Crash, Driver, Worker, changelog_of, ends_of
+from penstock.ops.kernel.checkpoint.output_writer import OutputRefused
+from penstock.ops.kernel.loop import WorkerConfig
+from penstock.ops.kernel.testing import InlineExecutor, Killed
+from penstock.processors import DeclarationError, PenstockError, ProcessorFailed
+from penstock.processors.declare import bucket_of
+from penstock.processors.shard import EventRejected, Gap, Step, steps_of
+from penstock.state import MemoryStateFolder, StateFolder
+from penstock.transport import Bucket, CategorySpec, Outgoing
+from penstock.transport.memory.log import StoredMessage
 
 
 class Reading(ps.Record, frozen=True):
@@ -183,7 +180,7 @@ def test_a_stateful_processor_sees_each_keys_events_in_order() -> None:
 
 
 def test_an_aggregators_last_update_contains_the_whole_window() -> None:
-    """For any number of checkpoints."""
+    """The number of checkpoints does not matter."""
     driver = Driver(Hours)
     for event in EVENTS:
         driver.send(readings, [event])
@@ -620,7 +617,7 @@ def test_outputs_at_least_once_wait_for_a_flush_but_not_for_the_state(holds: boo
 
 
 def test_a_checkpoint_waits_for_the_one_in_progress_without_stopping_the_loop() -> None:
-    """Until it is late, or its work reaches a limit: then the loop waits, so that unsaved work stays bounded."""
+    """If it is late, or its work reaches a limit, the loop waits, so that unsaved work stays bounded."""
 
     class Frequent(Large):
         checkpoint = ps.CheckpointInterval(time=timedelta(milliseconds=10), events=5)
@@ -681,7 +678,7 @@ def test_state_moves_with_the_buckets_between_two_workers() -> None:
 
 @pytest.mark.parametrize(("requests", "remaining"), [((True,), 1), ((True, False), 0), ((False, True), 0)])
 def test_a_worker_that_is_removed_leaves_its_group(requests: tuple[bool, ...], remaining: int) -> None:
-    """Also if it is asked to hand over to a successor in the same moment, in either order."""
+    """It may be asked at the same moment to hand over to a successor, in either order."""
     driver = Driver(Totals)
     worker = worker_of(Totals, driver, MemoryStateFolder())
     worker.run_once()
@@ -693,7 +690,7 @@ def test_a_worker_that_is_removed_leaves_its_group(requests: tuple[bool, ...], r
 
 
 def test_outputs_of_lost_buckets_are_rolled_back() -> None:
-    """Also if all buckets are lost at once, and return before another worker has read them."""
+    """All buckets may be lost at once, and return before another worker has read them."""
     driver = Driver(LargeOnce)
     worker = worker_of(LargeOnce, driver, MemoryStateFolder())
     worker.run_once()
@@ -712,14 +709,14 @@ def test_outputs_of_lost_buckets_are_rolled_back() -> None:
 
 @pytest.mark.parametrize("processor", [Totals, Exact, Often, Silent, Large, LargeOnce])
 def test_sent_outputs_alone_cause_a_checkpoint(processor: type[ps.Processor]) -> None:
-    """Although neither state nor position has changed since the last checkpoint."""
+    """Neither state nor position has changed since the last checkpoint."""
     driver = Driver(processor)
     driver.send(readings, [Reading("m", 1, 50)])
     worker = driver._workers[processor]
     before, [shard] = worker.metrics.checkpoints, [one for one in worker.shards if one.position.get("readings")]
     [output] = driver.read(processor.outputs()[0])
     news = [shard.has_news]
-    worker._outputs.send(shard, [output])
+    worker._batches._outputs.send(shard, [output])
     news.append(shard.has_news)
     worker.save()
     news.append(shard.has_news)
@@ -731,7 +728,7 @@ def test_sent_outputs_alone_cause_a_checkpoint(processor: type[ps.Processor]) ->
 
 @pytest.mark.parametrize("processor", [Totals, Exact, Silent, Large, LargeOnce])
 def test_a_position_past_an_aborted_transaction_is_saved(processor: type[ps.Processor]) -> None:
-    """Although no event follows: a status would show a backlog for ever."""
+    """No event follows, and a status would otherwise show a backlog forever."""
     driver, bucket = Driver(processor), Bucket("readings", _bucket("m"))
     worker = worker_of(processor, driver, MemoryStateFolder(), "other")
 
@@ -888,7 +885,7 @@ def test_a_future_event_can_stop_the_worker() -> None:
     ],
 )
 def test_a_future_event_time_is_explained(at: int, reason: str) -> None:
-    """With its date and the probable cause, since a number of milliseconds or days says neither."""
+    """The error shows the date and the probable cause, which are not obvious from a number of milliseconds or days."""
 
     class Strict(Totals):
         on_future_event = ps.ErrorPolicy.STOP

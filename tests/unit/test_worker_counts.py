@@ -6,12 +6,13 @@ import json
 from datetime import timedelta
 
 import penstock as ps
-from penstock.ops.testing import Driver, InlineExecutor
-from penstock.ops.worker.metrics import Metrics
-from penstock.ops.worker.worker import Worker, WorkerConfig
+from penstock.ops.kernel import Driver, Worker
+from penstock.ops.kernel.loop import WorkerConfig
+from penstock.ops.kernel.telemetry.metrics import Metrics
+from penstock.ops.kernel.testing import InlineExecutor
 from penstock.processors.lookups import LookupMetrics
-from penstock.state.protocols import MemoryStateFolder
-from penstock.transport.messages import Outgoing
+from penstock.state import MemoryStateFolder
+from penstock.transport import Outgoing
 
 
 def test_the_counts_of_a_worker_are_json() -> None:
@@ -74,7 +75,7 @@ class Copies(ps.Stateless[Click, Click]):
 
 
 def test_an_event_counts_once_although_its_sink_did_not_answer() -> None:
-    """Also as a late event and as a dead letter. What was read again is said beside the count."""
+    """It may be a late event or a dead letter, too. The count of events that were read again appears beside it."""
     declared: type[Copies] = type("Copies", (Copies,), {"writes": Failing(3)})
     driver = Driver(Copies)
     place = WorkerConfig(driver.bus, MemoryStateFolder(), "test")
@@ -87,7 +88,7 @@ def test_an_event_counts_once_although_its_sink_did_not_answer() -> None:
     counts = worker.metrics.counts()
 
     assert str(worker.metrics).startswith(
-        "4 events in, 3 out, 1 late, 0 too late, 2 dead letters, 2 checkpoints, 9 read ag"
+        "4 events in, 3 out, 1 late, 0 dropped as too late, 2 dead letters, 2 checkpoints, 9 read ag"
     )
     assert [counts[name] for name in ("repeated_in", "events_in", "events_out", "late", "dead_letters")] == [
         9,
@@ -100,7 +101,7 @@ def test_an_event_counts_once_although_its_sink_did_not_answer() -> None:
 
 
 def test_only_events_count() -> None:
-    """An empty array contains none, and an array of two contains two."""
+    """An empty array contains no events, and an array of two contains two."""
     driver = Driver(Copies)
     values = (b"[]", b'[{"user":"ann","at":1},{"user":"ann","at":2}]', b"[]", b'{"user":"ann","at":3}')
     driver.send(Copies.reads, values)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from penstock.ops.worker.identity import worker_identity
+from penstock.ops.kernel import worker_identity
 
 
 def name_in(state: Path) -> str:
@@ -17,7 +17,7 @@ def name_in(state: Path) -> str:
 
 
 def test_a_restarted_worker_keeps_its_identity(tmp_path: Path) -> None:
-    """Also after its folder was renamed."""
+    """Its folder may have been renamed."""
     name = name_in(tmp_path / "state")
     assert name_in(tmp_path / "state") == name
 
@@ -45,7 +45,7 @@ def test_workers_of_one_folder_have_different_identities(tmp_path: Path) -> None
 HOLDER = """
 import signal, sys, threading, time
 from pathlib import Path
-from penstock.ops.worker.identity import HAND_OVER, worker_identity
+from penstock.ops.kernel.process.identity import HAND_OVER, worker_identity
 asked = threading.Event()
 signal.signal(HAND_OVER, lambda *_: asked.set())
 with worker_identity(Path(sys.argv[1]), "totals", 1) as identity:

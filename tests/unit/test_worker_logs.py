@@ -1,4 +1,4 @@
-"""Logs of deployed workers: their order, their rotation, and the commands of other supervisors."""
+"""Logs of deployed workers: their order, their rotation, and the command of a cluster."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from support.deployed import on_a_cluster, version_of
 from typer.testing import CliRunner
 
-from penstock.ops.cli.command_line import app
-from penstock.ops.deploy.kubernetes_rollout import log_command as kubectl_command
-from penstock.ops.deploy.systemd import log_command as journalctl_command
+from penstock.ops.deploy import last_lines, logged_workers
+from penstock.ops.deploy.targets.kubernetes_rollout import kubectl_log_command
 from penstock.ops.deploy.version import PodSettings
-from penstock.ops.deploy.worker_logs import LogFollower, last_lines, logged_workers
+from penstock.ops.deploy.worker_logs import LogFollower
+from penstock.ops.shell.command_line.main import app
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_lines_of_several_workers_are_in_the_order_of_time(logs: Path) -> None:
 
 
 def test_last_lines_continue_in_rotated_logs(logs: Path) -> None:
-    """From the newest log to the oldest, in order of their numbers."""
+    """They are read from the newest log to the oldest, in order of their numbers."""
     for number, name in enumerate(["0-1.log.10", "0-1.log.2", "0-1.log.1", "0-1.log"]):
         write(logs, name, f"{number}a", f"{number}b")
 
@@ -58,7 +58,7 @@ def test_last_lines_continue_in_rotated_logs(logs: Path) -> None:
 def test_a_follower_returns_each_new_line_once(
     tmp_path_factory: pytest.TempPathFactory, parts: list[tuple[str, str]]
 ) -> None:
-    """Whether the log is renamed or emptied between two reads, and wherever the reads cut a line."""
+    """The log may be renamed or emptied between two reads, and a read may cut a line anywhere."""
     logs = tmp_path_factory.mktemp("logs")
     (logs / "0-1.log").write_text("before\n")
     found, text = [], ""
@@ -88,7 +88,7 @@ def test_a_follower_waits_for_the_first_line(logs: Path) -> None:
 
 
 def test_the_command_prints_and_escapes_the_lines(logs: Path, tmp_path: Path) -> None:
-    """Also of a stopped deployment; the terminal interprets nothing. A wrong name or worker is explained."""
+    """The deployment may be stopped. The terminal interprets nothing, and a wrong name or worker is explained."""
     write(logs, "0-0.log", "2026-11-25 10:00:01 a\x1b[2J", "2026-11-25 10:00:03 c")
     write(logs, "1-0.log", "2026-11-25 10:00:02 b")
 
@@ -106,16 +106,12 @@ def test_the_command_prints_and_escapes_the_lines(logs: Path, tmp_path: Path) ->
     assert "There are no logs of total in" in run("total")[1]
 
 
-def test_other_supervisors_have_commands_of_their_own(tmp_path: Path) -> None:
-    """The journal of all units or of one, and the logs of all pods of a StatefulSet or of one."""
+def test_a_cluster_has_a_command_of_its_own(tmp_path: Path) -> None:
+    """It shows the logs of all pods of a StatefulSet, or of one."""
     version = on_a_cluster(version_of(tmp_path, 1, name="totals"), PodSettings("app:7", namespace="streams"))
-    all_pods = kubectl_command(version, None, 20, follow=True)
-    one_pod = kubectl_command(version, 2, 20, follow=False)
+    all_pods = kubectl_log_command(version, None, 20, follow=True)
+    one_pod = kubectl_log_command(version, 2, 20, follow=False)
 
-    assert journalctl_command("totals", None, 5, follow=True) == [
-        *["journalctl", "--user", "--unit", "penstock-totals@*", "--lines", "5", "--follow"]
-    ]
-    assert journalctl_command("totals", 1, 5, follow=False)[3] == "penstock-totals@1.service"
     assert all_pods[:5] == ["kubectl", "--namespace", "streams", "logs", "--selector"]
     assert "app.kubernetes.io/instance=penstock-totals" in all_pods
     assert one_pod == [

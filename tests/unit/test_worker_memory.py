@@ -5,7 +5,7 @@ import ctypes
 import psutil
 import pytest
 
-from penstock.ops.worker.memory import TRIM_INTERVAL_S, FreedMemory
+from penstock.ops.kernel.process.memory import TRIM_INTERVAL_S, FreedMemory
 
 BLOCK_BYTES = 50_000
 BLOCKS = 4_000
@@ -15,7 +15,7 @@ BLOCKS = 4_000
     not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="the heap of glibc is trimmed, and this is another"
 )
 def test_freed_memory_between_used_memory_goes_back_to_the_system() -> None:
-    """The process does not keep the memory of a load that is over, although some of its blocks are still in use."""
+    """The memory of a finished load is returned, although some of its blocks are still in use."""
     now_s = 0.0
     freed = FreedMemory(clock=lambda: now_s)
     blocks = [bytes(BLOCK_BYTES) for _ in range(BLOCKS)]

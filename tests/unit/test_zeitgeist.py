@@ -14,8 +14,8 @@ from zeitgeist_model import THRESHOLD, Expected
 from zeitgeist_records import Detection, HourCount, counts, departures, detections
 from zeitgeist_source import reported
 
-from penstock.ops.testing import Crash, Driver
-from penstock.processors.shard.checkpoints import Step
+from penstock.ops.kernel import Crash, Driver
+from penstock.processors.shard import Step
 
 JANUARY_1 = 1_356_998_400_000
 FEBRUARY_8, FEBRUARY_10 = JANUARY_1 + (38 * 24 + 5) * HOUR, JANUARY_1 + (40 * 24 + 5) * HOUR
@@ -34,7 +34,7 @@ def learned(departures_of_hours: Iterable[int]) -> Expected:
 
 
 def test_mean_and_variance_match_the_counts() -> None:
-    """While there are few counts."""
+    """There are still few counts."""
     expected = learned([2, 4, 4, 10])
 
     assert (expected.mean, expected.variance) == pytest.approx((5.0, 9.0))
@@ -85,7 +85,7 @@ def test_an_hour_without_a_count_is_a_dip() -> None:
 
 @pytest.mark.parametrize("step", [Step.FLUSH_OUTPUTS, Step.COMMIT_TRANSACTION, Step.APPLY_STATE, None])
 def test_a_crash_detects_nothing_twice_and_misses_nothing(step: Step | None) -> None:
-    """Also in the middle of the silent hours."""
+    """The crash may be in the middle of the silent hours."""
     driver = Driver(Detector)
     in_silence = len(TWO_AIRPORTS) - 6
     driver.send(counts, [*TWO_AIRPORTS[:in_silence], Crash(before=step), *TWO_AIRPORTS[in_silence:]])
@@ -116,7 +116,7 @@ def whole() -> Iterator[Whole]:
 
 
 def test_every_count_is_correct(whole: Whole) -> None:
-    """One count for each airport and complete hour, in order of time, of the departures reported in time."""
+    """Each airport and complete hour has one count, in order of time, of the departures reported in time."""
     found = whole.driver.read(counts)
 
     assert {(count.origin, count.hour): count.count for count in found} == whole.truth.counts
@@ -125,12 +125,12 @@ def test_every_count_is_correct(whole: Whole) -> None:
 
 
 def test_departures_reported_too_late_are_counted(whole: Whole) -> None:
-    """One in 284; for most late reports, the hour is not over."""
+    """They are one in 284. For most late reports, the hour is not over."""
     assert whole.driver.metrics(Counter).dropped == whole.truth.dropped == 1_157
 
 
 def test_every_detection_is_correct(whole: Whole) -> None:
-    """The same spikes, dips and figures as in a separate computation week by week."""
+    """Spikes, dips and figures equal a separate computation week by week."""
     found = sorted(whole.driver.read(detections), key=attrgetter("origin", "hour"))
 
     assert [(one.origin, one.hour, one.kind, one.count) for one in found] == [
@@ -142,7 +142,7 @@ def test_every_detection_is_correct(whole: Whole) -> None:
 
 
 def test_dips_occur_in_bad_weather(whole: Whole) -> None:
-    """Seven of ten dips do, and one of ten possible hours; the blizzard of February caused most of the dips."""
+    """Seven of ten dips occur in bad weather, but only one of ten possible hours has it. The blizzard of February caused most dips."""
     dips = [hour for hour in whole.truth.detections if hour.score < 0]
     possible = [hour for hour in whole.truth.hours if hour.could_dip]
 

@@ -21,21 +21,41 @@ from fastavro.schema import fingerprint as fingerprint_of
 from fastavro.types import Schema as AvroSchema
 from msgspec import inspect as shapes
 
-from ...processors.declare.canonical import decimal_digits
-from ...processors.declare.codecs import Decoded, Message, Payload
-from ...processors.declare.event_times import EPOCH
-from ...processors.declare.record_check import RecordCheck
-from ...processors.declare.record_readers import reader_of
-from ...processors.declare.records import RECORD_SHAPES, AnyRecord, fields_of, plain, primitive, without_null
-from ...processors.errors import DeclarationError
-from ...processors.models.conversion import encode_model
-from ..tables.schemas import Schemas, UnknownSchema
+from ...processors import DeclarationError, with_capital_article
+from ...processors.declare import (
+    EPOCH,
+    RECORD_SHAPES,
+    AnyRecord,
+    Decoded,
+    InvalidRecord,
+    Message,
+    Payload,
+    RecordCheck,
+    decimal_digits,
+    fields_of,
+    plain,
+    primitive,
+    reader_of,
+    without_null,
+)
+from ...processors.models import encode_model
+from ..tables import Schemas, UnknownSchema
 from .decoded import MissingEventTime, UndecodableValue, decode_singly, lacks_event_time, reject_out_of_range, value_of
 
 MARKER = b"\xc3\x01"
 BODY_AT = len(MARKER) + 8
 
-UNREADABLE = (ValueError, EOFError, IndexError, TypeError, SchemaParseException, SchemaResolutionError, UnknownSchema)
+UNREADABLE = (
+    ValueError,
+    OverflowError,
+    EOFError,
+    IndexError,
+    TypeError,
+    SchemaParseException,
+    SchemaResolutionError,
+    UnknownSchema,
+)
+"""What fastavro and the search for a schema raise for bytes that do not match their schema; OverflowError for a time after the year 9999."""
 
 _SCALARS: dict[type, AvroSchema] = {
     shapes.BoolType: "boolean",
@@ -138,6 +158,13 @@ def _value_schema(record: type, name: str, declared: Any, shape: Any, named: set
         ) from None
 
 
+def mismatch_in_words(error: Exception) -> str:
+    """Return why bytes do not match their schema: one of the errors `UNREADABLE`."""
+    if isinstance(error, OverflowError) or str(error).startswith(("year ", "ordinal ")):
+        return f"a date or time in it is outside the years 1 to 9999 ({error})"
+    return f"{type(error).__name__}: {error}"
+
+
 class _Resolution(NamedTuple):
     """The schemas of a message's writer and of the record.
 
@@ -183,14 +210,17 @@ class AvroCodec:
         prefix = MARKER + (self._fingerprint or self._publish())
         schema, encoded = self._schema, []
         try:
-            for fields in msgspec.to_builtins(records, builtin_types=NATIVE, enc_hook=encode_model):
-                out = BytesIO()
-                out.write(prefix)
-                schemaless_writer(out, schema, fields)
-                encoded.append(out.getvalue())
+            with self._check.naming_text(records):
+                for fields in msgspec.to_builtins(records, builtin_types=NATIVE, enc_hook=encode_model):
+                    out = BytesIO()
+                    out.write(prefix)
+                    schemaless_writer(out, schema, fields)
+                    encoded.append(out.getvalue())
+        except InvalidRecord:
+            raise
         except (ValueError, KeyError, OverflowError, TypeError) as error:
             raise TypeError(
-                f"A {self._record.__name__} violates its own type: {error}. Nothing was sent. Correct the values, or the type."
+                f"{with_capital_article(self._record.__name__)} violates its own type: {error}. Nothing was sent. Correct the values, or the type."
             ) from error
         return encoded
 
@@ -220,7 +250,7 @@ class AvroCodec:
             resolution = self._resolution(value[len(MARKER) : BODY_AT])
             fields = schemaless_reader(body, resolution.written, resolution.ours)
         except UNREADABLE as error:
-            raise UndecodableValue(f"it does not match its schema: {type(error).__name__}: {error}") from error
+            raise UndecodableValue(f"it does not match its schema: {mismatch_in_words(error)}") from error
         if not isinstance(fields, dict):
             raise UndecodableValue("its schema is not a record's")
         for name in resolution.absent:

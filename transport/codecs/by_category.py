@@ -8,17 +8,26 @@ from itertools import compress, repeat
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from ...processors.declare.categories import AnyCategory, CodecName
-from ...processors.declare.codecs import Codec, CodecSpec, ColumnCodec, Message, Payload, headers_of, prepare
-from ...processors.declare.column_outputs import ColumnOutputs
-from ...processors.declare.dead_letters import DeadLetter
-from ...processors.declare.keys import InvalidKey
-from ...processors.declare.metadata import metadata_of
-from ...processors.declare.tombstones import Tombstone
+from ...processors.declare import (
+    AnyCategory,
+    Codec,
+    CodecName,
+    CodecSpec,
+    ColumnCodec,
+    ColumnOutputs,
+    DeadLetter,
+    InvalidKey,
+    Message,
+    Payload,
+    Tombstone,
+    headers_of,
+    metadata_of,
+    prepare,
+)
 from ..bus import Bus
 from ..clusters import cluster_of, placed_on
 from ..messages import Outgoing, outgoing
-from ..tables.schemas import SCHEMAS, Schemas
+from ..tables import SCHEMAS, Schemas
 from .avro import AvroCodec
 from .dead_letters import DeadLetterCodec
 from .json_codec import JsonCodec
@@ -96,10 +105,12 @@ class EncodedOutputs(NamedTuple):
     Args:
         messages: a message for each output, in order.
         value_bytes: the size of all values.
+        largest_value: the size of the largest value.
     """
 
     messages: Iterator[Outgoing]
     value_bytes: int
+    largest_value: int
 
 
 def encoded_messages(category: AnyCategory, codec: Codec, outputs: Sequence[Any]) -> Iterator[Outgoing]:
@@ -126,7 +137,7 @@ def encode_outputs(category: AnyCategory, codec: Codec, outputs: Sequence[Any]) 
     )
     records = _encoded_records(category, codec, [one for one in outputs if type(one) is not Tombstone])
     in_order = (next(tombstones if deletes else records.messages) for deletes in is_tombstone)
-    return EncodedOutputs(in_order, records.value_bytes)
+    return EncodedOutputs(in_order, records.value_bytes, records.largest_value)
 
 
 def _encoded_columns(category: AnyCategory, codec: Codec, outputs: ColumnOutputs) -> EncodedOutputs | None:
@@ -135,13 +146,18 @@ def _encoded_columns(category: AnyCategory, codec: Codec, outputs: ColumnOutputs
     values = codec.encode_columns(outputs.columns) if keys is not None and isinstance(codec, ColumnCodec) else None
     if keys is None or values is None:
         return None
-    return EncodedOutputs(outgoing(category, category.encode_keys(keys), values), sum(map(len, values)))
+    return EncodedOutputs(outgoing(category, category.encode_keys(keys), values), *_sizes_of(values))
 
 
 def _encoded_records(category: AnyCategory, codec: Codec, records: Sequence[Any]) -> EncodedOutputs:
     values = codec.encode(records)  # first, because it checks the key field, too
     keys = category.encode_keys(category.keys_of(records))
-    return EncodedOutputs(outgoing(category, keys, values, headers_of(codec, records)), sum(map(len, values)))
+    return EncodedOutputs(outgoing(category, keys, values, headers_of(codec, records)), *_sizes_of(values))
+
+
+def _sizes_of(values: Sequence[bytes]) -> tuple[int, int]:
+    """Return the size of all values, and of the largest."""
+    return sum(map(len, values)), max(map(len, values), default=0)
 
 
 def decode_outputs(category: AnyCategory, codec: Codec, messages: Sequence[Message]) -> list[tuple[int, Any]]:

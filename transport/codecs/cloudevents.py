@@ -5,24 +5,22 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any
 
 import msgspec
 from msgspec import inspect as shapes
 
-from ...processors.declare.codecs import Codec, Headers, Message, Payload
-from ...processors.declare.record_check import InvalidRecord
-from ...processors.declare.records import fields_of, plain, without_null
-from ...processors.errors import DeclarationError
-from ...processors.models.conversion import encode_model
-from .decoded import UndecodableValue, value_of
+from ...processors import DeclarationError, with_capital_article
+from ...processors.declare import Codec, InvalidRecord, Message, MessageHeaders, Payload, fields_of, plain, without_null
+from ...processors.models import encode_model
+from .decoded import UndecodableValue, value_of, without_bom
 from .single import FieldsCodec
 
 _PREFIX = "ce_"
 _STRUCTURED_TYPE = "application/cloudevents+json"
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -89,7 +87,7 @@ class _CloudEventsCodec(FieldsCodec):
                 if name.startswith(_PREFIX)
             }
             value = message.value()
-            data = self._decode(value) if value else {}
+            data = self._decode(without_bom(value)) if value else {}
         else:
             attributes = self._structured(message)
             data = self._data_of(attributes)
@@ -98,7 +96,7 @@ class _CloudEventsCodec(FieldsCodec):
         return {**data, **self._attribute_fields(attributes)}
 
     def _structured(self, message: Message) -> Mapping[str, Any]:
-        content = self._decode(value_of(message))
+        content = self._decode(without_bom(value_of(message)))
         if not isinstance(content, dict) or "specversion" not in content:
             raise UndecodableValue(
                 "not a CloudEvent: neither a header ce_specversion nor a JSON object with `specversion`"
@@ -122,7 +120,8 @@ class _CloudEventsCodec(FieldsCodec):
     def encode(self, records: Sequence[Any]) -> list[bytes]:
         """Return the value of a message for each record."""
         self._check.expect(records)
-        return [self.to_bytes(fields) for fields in self._builtins(records)]
+        with self._check.naming_text(records):
+            return [self.to_bytes(fields) for fields in self._builtins(records)]
 
     def to_bytes(self, fields: dict[str, Any]) -> bytes:
         attributes, data = self._split(fields)
@@ -130,7 +129,7 @@ class _CloudEventsCodec(FieldsCodec):
             return msgspec.json.encode(data)
         return msgspec.json.encode({**attributes, "datacontenttype": "application/json", "data": data})
 
-    def headers(self, records: Sequence[Any]) -> list[Headers | None]:
+    def headers(self, records: Sequence[Any]) -> list[MessageHeaders | None]:
         """Return the headers of a message for each record."""
         if self._spec.mode is ContentMode.STRUCTURED:
             return [[("content-type", f"{_STRUCTURED_TYPE}; charset=UTF-8".encode())]] * len(records)
@@ -156,7 +155,7 @@ class _CloudEventsCodec(FieldsCodec):
         missing = [name for name in ("id", "source", "type") if not attributes.get(name)]
         if missing:
             raise InvalidRecord(
-                f"A {self.payload.record.__name__} is no CloudEvent: it has no {', '.join(missing)}. Nothing was written. Map a field to `id` with "
+                f"{with_capital_article(self.payload.record.__name__)} is no CloudEvent: it has no {', '.join(missing)}. Nothing was written. Map a field to `id` with "
                 f"`attributes`, and declare `source` and `type` in the codec of {self.payload.category}."
             )
         data = {name: content for name, content in fields.items() if name not in self._spec.attributes}

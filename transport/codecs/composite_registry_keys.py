@@ -7,13 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ...processors.declare.composite_keys import (
-    CompositeJsonKeys,
-    KeyPart,
-    content_of_key,
-    key_of_content,
-    names_of,
-)
+from ...processors.declare import CompositeJsonKeys, KeyPart, content_of_key, key_of_content, names_of
 from .registry import RegistryClient, RegistrySchema, json_schema_of
 from .registry_avro import parsed_schema
 from .registry_keys import (

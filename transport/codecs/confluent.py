@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
@@ -13,13 +13,11 @@ import msgspec
 from fastavro import parse_schema, schemaless_writer
 from fastavro.types import Schema as AvroSchema
 
-from ...processors.declare.codecs import Codec, Decoded, Message, Payload
-from ...processors.declare.composite_keys import KeyPart
-from ...processors.declare.keys import KeyConverter
-from ...processors.declare.records import AnyRecord, fields_of
-from ...processors.models.conversion import described
+from ...processors import with_capital_article
+from ...processors.declare import AnyRecord, Codec, Decoded, KeyConverter, KeyPart, Message, Payload, fields_of
+from ...processors.models import described
 from ..messages import MessageCopy
-from .avro import NATIVE, UNREADABLE, schema_of
+from .avro import NATIVE, UNREADABLE, mismatch_in_words, schema_of
 from .composite_registry_keys import KEY_RECORD, CompositeAvroKeys, CompositeObjectKeys
 from .decoded import UndecodableValue, decode_singly
 from .json_codec import JsonCodec
@@ -144,10 +142,12 @@ class AvroValues:
     Args:
         record: the record type.
         client: the registry.
+        below: the fields of the values that contain such records; empty if the values are the records.
     """
 
-    def __init__(self, record: type[AnyRecord], client: RegistryClient) -> None:
+    def __init__(self, record: type[AnyRecord], client: RegistryClient, below: Collection[str] = ()) -> None:
         self._record = record
+        self._below = below
         self._client = client
         self._is_plain = has_plain_fields(record)
         self._types: dict[int | str, AvroTypes] = {}
@@ -164,9 +164,7 @@ class AvroValues:
         try:
             _, fields = types.read(value)
         except UNREADABLE as error:
-            raise UndecodableValue(
-                f"it does not match its schema {schema_id}: {type(error).__name__}: {error}"
-            ) from error
+            raise UndecodableValue(f"it does not match its schema {schema_id}: {mismatch_in_words(error)}") from error
         if not isinstance(fields, dict):
             raise UndecodableValue(f"its schema {schema_id} is not a record's")
         return fields
@@ -192,7 +190,8 @@ class AvroValues:
     def _parsed(self, schema_id: int | str) -> AvroTypes:
         stored = self._client.find(schema_id)
         try:
-            return parsed_types(stored, None if self._is_plain else self._record, plain_types=self._is_plain)
+            record = None if self._is_plain else self._record
+            return parsed_types(stored, record, below=self._below, plain_types=self._is_plain)
         except (*UNREADABLE, msgspec.DecodeError) as error:
             raise UndecodableValue(f"its schema {schema_id} is not an Avro schema: {error}") from error
 
@@ -243,7 +242,7 @@ class _ConfluentAvroCodec(FieldsCodec):
             schemaless_writer(out, schema, fields)
         except (ValueError, KeyError, OverflowError, TypeError) as error:
             raise TypeError(
-                f"A {self.payload.record.__name__} does not fit the Avro schema of {self.payload.category}: {error}. Nothing was sent. Correct the "
+                f"{with_capital_article(self.payload.record.__name__)} does not fit the Avro schema of {self.payload.category}: {error}. Nothing was sent. Correct the "
                 "values, or the type."
             ) from error
         return out.getvalue()

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from ...processors.declare.codecs import Codec, Message, Payload
-from ...processors.declare.composite_keys import KeyPart
-from ...processors.declare.keys import KeyConverter
-from ...processors.errors import DeclarationError
+from ...processors import DeclarationError
+from ...processors.declare import Codec, KeyConverter, KeyPart, Message, Payload
 from .decoded import SkippedMessage, UndecodableValue
 from .protobuf import ProtobufCodec, expect_message_class
 from .registry import (

@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from ...processors.declare.codecs import Decoded, Message
-from ...processors.declare.dead_letters import DeadLetter, LetterHeader
+from ...processors.declare import DeadLetter, Decoded, LetterHeader, Message
 from ..messages import CERTAINLY_FITS_BYTES, MESSAGE_LIMIT, Bucket, MessageCopy
 from .decoded import MALFORMED, UndecodableValue, decode_singly, value_of
 

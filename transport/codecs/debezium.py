@@ -6,22 +6,32 @@ compaction removes the row.
 
 from __future__ import annotations
 
+import uuid
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import md5
 from itertools import repeat
 from typing import Any
 
 import msgspec
+from msgspec import inspect as shapes
 
-from ...processors.declare.codecs import Codec, Message, Payload
-from ...processors.declare.composite_keys import key_of_content
-from ...processors.declare.partitioner import bucket_of
-from ...processors.declare.records import fields_of
-from ...processors.errors import DeclarationError
-from ...processors.models.conversion import encode_model
+from ...processors import DeclarationError
+from ...processors.declare import (
+    RECORD_SHAPES,
+    Codec,
+    Message,
+    Payload,
+    RowUpdate,
+    bucket_of,
+    fields_of,
+    key_of_content,
+)
+from ...processors.models import encode_model
 from ..messages import MessageCopy
 from .confluent import AvroValues, ConfluentAvro
-from .decoded import DeletedRow, SkippedMessage, UndecodableValue
+from .decoded import ClearedTable, DeletedRow, IncompleteRow, SkippedMessage, UndecodableValue, without_bom
 from .formats import Json
 from .registry import AVRO, RegistryClient
 from .single import FieldsCodec
@@ -44,13 +54,18 @@ class Debezium:
     With `envelope=True`, a record is the change itself, with the fields `before`, `after`, `op`, `ts_ms` and `source`, or some of them.
     Null values after deletions are skipped.
 
+    PostgreSQL and Oracle send large values only when they change. A row then gets the value of `before`, if the change has it, or of the earlier row
+    in a table. Other processors, and records of the change itself, reject it (`on_undecodable`). A truncation deletes all rows of a CategoryTable, and stops a TableJoin.
+
     Args:
         envelope: whether a record is a change instead of a row.
+        unavailable_value: the connector's `unavailable.value.placeholder`, in place of an unchanged large value; "" to read it as any other text.
         values: the encoding of keys and values: `Json()`, or `ConfluentAvro(registry)`, which can only be read.
     """
 
     envelope: bool = False
     values: Json | ConfluentAvro = Json()  # noqa: RUF009 - frozen
+    unavailable_value: str = "__debezium_unavailable_value"
 
     def __post_init__(self) -> None:
         if not isinstance(self.values, (Json, ConfluentAvro)):
@@ -89,7 +104,9 @@ class _Reader:
     def __init__(self, payload: Payload, spec: Debezium) -> None:
         self._decode = msgspec.json.Decoder().decode
         client = RegistryClient(spec.values.registry, AVRO) if isinstance(spec.values, ConfluentAvro) else None
-        self._avro = AvroValues(payload.record, client) if client else None
+        self._avro = (
+            AvroValues(payload.record, client, () if spec.envelope else ("before", "after")) if client else None
+        )
 
     def envelope(self, message: Message) -> Mapping[str, Any] | None:
         """Return the envelope of a message; None for a null value."""
@@ -100,7 +117,7 @@ class _Reader:
             return None
         if not isinstance(envelope, dict) or "op" not in envelope:
             raise UndecodableValue(
-                "not a change of Debezium: it has no `op`. If the connector unwraps rows (ExtractNewRecordState), declare the JSON or Avro codec"
+                f"{_kind_without_op(envelope)}: it has no `op`. If the connector unwraps rows (ExtractNewRecordState), declare the JSON or Avro codec"
             )
         return envelope
 
@@ -117,10 +134,56 @@ class _Reader:
     def _content(self, message: Message) -> Any:
         if self._avro:
             return self._avro.read(message)
-        content = self._decode(message.value() or b"")
+        content = self._decode(without_bom(message.value() or b""))
         if isinstance(content, dict) and content.keys() == {"schema", "payload"}:
             return content["payload"]
         return content
+
+
+def _kind_without_op(content: Any) -> str:
+    """Return what a message without an operation is, in words."""
+    names = content.keys() if isinstance(content, dict) else set()
+    if names == {"ts_ms"}:
+        return "a heartbeat of Debezium, not a change"
+    if {"status", "id"} <= names:
+        return "the begin or end of a transaction in the database (Debezium's `provide.transaction.metadata`), not a change"
+    return "not a change of Debezium"
+
+
+class _Unavailable:
+    """The forms of the placeholder that Debezium writes in place of a large value that has not changed.
+
+    Args:
+        text: the connector's `unavailable.value.placeholder`; empty for none.
+    """
+
+    def __init__(self, text: str) -> None:
+        content = text.encode()
+        as_uuid = str(uuid.UUID(bytes=md5(content, usedforsecurity=False).digest(), version=3))
+        self._forms: list[Any] = [
+            text,
+            content,  # bytes, as in Avro
+            b64encode(content).decode(),
+            content.hex(),
+            [text],
+            [*content],  # lists of numbers
+            [as_uuid],
+            {text: text},  # hstore
+            msgspec.json.encode({text: text}).decode(),
+        ]
+        self._is_declared = bool(text)
+
+    def names_in(self, row: Mapping[str, Any]) -> list[str]:
+        """Return the columns of a row that contain the placeholder."""
+        return [name for name, value in row.items() if value in self._forms] if self._is_declared else []
+
+    def filled(self, row: dict[str, Any], before: Any) -> dict[str, Any]:
+        """Return a row with the values of `before` in place of placeholders, as far as it has them."""
+        names = self.names_in(row)
+        if not names or not isinstance(before, dict):
+            return row
+        unknown = self.names_in(before)
+        return row | {name: before[name] for name in names if name in before and name not in unknown}
 
 
 class _RowCodec(FieldsCodec):
@@ -128,6 +191,8 @@ class _RowCodec(FieldsCodec):
         super().__init__(payload)
         self._spec = spec
         self._reader = _Reader(payload, spec)
+        self._unavailable = _Unavailable(spec.unavailable_value)
+        self._attributes = {name: field.name for name, field in fields_of(payload.record).items()}
         self._envelope_fields = [name for name in fields_of(payload.record) if name.startswith(_ENVELOPE_PREFIX)]
 
     def to_fields(self, message: Message) -> Mapping[str, Any]:
@@ -142,10 +207,25 @@ class _RowCodec(FieldsCodec):
                 "Debezium(envelope=True)",
                 key,
             )
+        if envelope["op"] == "t":
+            raise ClearedTable("the table was truncated (op 't'), which deletes all of its rows")
+        if isinstance(row, str):
+            raise UndecodableValue(
+                "`after` is a text, as MongoDB's connector writes it. Declare Debezium(envelope=True) and the field `after: str`, or let the "
+                "connector unwrap documents (ExtractNewDocumentState)"
+            )
         if not isinstance(row, dict):
             raise UndecodableValue(f"a change with op {envelope['op']!r} has no row in `after`")
+        row = self._unavailable.filled(row, envelope.get("before"))
         found = ((name, _from_envelope(envelope, name)) for name in self._envelope_fields)
         return {**row, **{name: content for name, content in found if content is not None}}
+
+    def _record_of(self, fields: Mapping[str, Any]) -> Any:
+        record = super()._record_of(fields)
+        unchanged = [self._attributes[name] for name in self._unavailable.names_in(fields) if name in self._attributes]
+        if unchanged:
+            raise IncompleteRow(RowUpdate(record, tuple(unchanged)))
+        return record
 
     def _key_of(self, message: Message, before: Mapping[str, Any]) -> str | None:
         """Return the key of a deleted row: its key fields in the message's key or in the row, or the only column of the message's key."""
@@ -204,16 +284,38 @@ class _ChangeCodec(FieldsCodec):
         super().__init__(payload)
         self._spec = spec
         self._reader = _Reader(payload, spec)
+        self._unavailable = _Unavailable(spec.unavailable_value)
+        fields = fields_of(payload.record)
+        self._columns = {name: _columns_of(fields[name].type) for name in ("before", "after") if name in fields}
 
     def to_fields(self, message: Message) -> Mapping[str, Any]:
         envelope = self._reader.envelope(message)
         if envelope is None:
             raise SkippedMessage
+        if isinstance(after := envelope.get("after"), dict):
+            envelope = {**envelope, "after": self._unavailable.filled(after, envelope.get("before"))}
+        for name, columns in self._columns.items():
+            row = envelope.get(name)
+            unknown = self._unavailable.names_in(row) if isinstance(row, dict) else []
+            unknown = [each for each in unknown if columns is None or each in columns]
+            if unknown:
+                raise UndecodableValue(
+                    f"`{name}` lacks the unchanged value of {', '.join(f'`{each}`' for each in unknown)}: the database sends large values (TOAST) only "
+                    "when they change. Run `ALTER TABLE … REPLICA IDENTITY FULL`, leave the column out of the record, or declare "
+                    'Debezium(envelope=True, unavailable_value="") to read the placeholder as a text'
+                )
         return envelope
 
     def to_bytes(self, fields: dict[str, Any]) -> bytes:
         _expect_json(self._spec, self.payload)
         return msgspec.json.encode(fields)
+
+
+def _columns_of(shape: Any) -> frozenset[str] | None:
+    """Return the columns that a field for a row declares; None for all of them."""
+    kinds = shape.types if isinstance(shape, shapes.UnionType) else (shape,)
+    rows = [kind for kind in kinds if isinstance(kind, RECORD_SHAPES)]
+    return frozenset(field.encode_name for kind in rows for field in kind.fields) if rows else None
 
 
 def _from_envelope(envelope: Mapping[str, Any], name: str) -> Any:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
-from ...processors.declare.codecs import Decoded, Message, Undecodable
-from ...processors.declare.record_check import RecordCheck
+from ...processors.declare import Decoded, Message, RecordCheck, RowUpdate, Undecodable
 
 MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for bytes that it cannot decode: also for a text that is not UTF-8, and for a value that is nested too deeply."""
@@ -60,6 +60,10 @@ def decode_singly(messages: Sequence[Message], decode: Callable[[Message], Any])
             continue
         except DeletedRow as deletion:
             bad.append(Undecodable(index, str(deletion), untimed=False, deleted_key=deletion.key))
+        except IncompleteRow as incomplete:
+            bad.append(Undecodable(index, str(incomplete), untimed=False, update=incomplete.update))
+        except ClearedTable as error:
+            bad.append(Undecodable(index, str(error), untimed=False, clears_table=True))
         except (*MALFORMED, UndecodableValue) as error:
             reason = f"not UTF-8: {error}" if isinstance(error, UnicodeDecodeError) else str(error)
             bad.append(Undecodable(index, reason, untimed=isinstance(error, MissingEventTime)))
@@ -83,8 +87,29 @@ class DeletedRow(UndecodableValue):
         self.key = key
 
 
+class IncompleteRow(UndecodableValue):
+    """A message changes a row of a table, without the values that stay.
+
+    Args:
+        update: the row.
+    """
+
+    def __init__(self, update: RowUpdate) -> None:
+        super().__init__(update.reason)
+        self.update = update
+
+
+class ClearedTable(UndecodableValue):
+    """A message deletes all rows of a table, and contains no record."""
+
+
 class SkippedMessage(Exception):
     """A message contains no record by its format, and is no error."""
+
+
+def without_bom(value: bytes) -> bytes:
+    """Return a text without its byte order mark, with which some programs begin each text."""
+    return value.removeprefix(BOM_UTF8)
 
 
 def value_of(message: Message) -> bytes:

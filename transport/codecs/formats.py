@@ -12,17 +12,24 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import msgspec
 from msgspec import inspect as shapes
 
-from ...processors.declare.codecs import Codec, Message, Payload
-from ...processors.declare.record_check import InvalidRecord
-from ...processors.declare.records import RECORD_SHAPES, AnyRecord, fields_of, plain, without_null
-from ...processors.errors import DeclarationError
-from ...processors.wording import counted
+from ...processors import DeclarationError, counted, with_capital_article
+from ...processors.declare import (
+    RECORD_SHAPES,
+    AnyRecord,
+    Codec,
+    InvalidRecord,
+    Message,
+    Payload,
+    fields_of,
+    plain,
+    without_null,
+)
 from .decoded import SkippedMessage, UndecodableValue, value_of
 from .json_codec import JsonCodec
 from .single import FieldsCodec
 
 BOM = "\ufeff"
-"""A byte order mark, which may precede a header line."""
+"""A byte order mark, with which some programs begin each text."""
 _LINE_BREAK = "\r\n"
 
 
@@ -216,7 +223,7 @@ class _CsvLines:
 
     def is_header(self, row: Sequence[str]) -> bool:
         """Return whether a line is a header line of the topic."""
-        return self._options.header and [row[0].removeprefix(BOM), *row[1:]] == self.columns
+        return self._options.header and list(row) == self.columns
 
     def texts(self, fields: Mapping[str, Any]) -> list[str]:
         """Return the values of a line."""
@@ -247,7 +254,7 @@ class _CsvLines:
             UndecodableValue: the message is no CSV.
         """
         try:
-            lines = StringIO(value_of(message).decode(), newline="")
+            lines = StringIO(value_of(message).decode().removeprefix(BOM), newline="")
             return list(csv.reader(lines, delimiter=self._options.separator, strict=True))
         except (UnicodeDecodeError, csv.Error) as error:
             raise UndecodableValue(f"not CSV: {error}") from error
@@ -271,7 +278,7 @@ class _CsvCodec(FieldsCodec):
         row = self._lines.texts(fields)
         if self._lines.is_header(row):
             raise InvalidRecord(
-                f"A {self.payload.record.__name__} has the names of the columns as values, so readers of {self.payload.category} would skip it as "
+                f"{with_capital_article(self.payload.record.__name__)} has the names of the columns as values, so readers of {self.payload.category} would skip it as "
                 "a header line. Correct the values."
             )
         return self._lines.encode([row])

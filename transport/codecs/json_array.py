@@ -12,9 +12,8 @@ from typing import Any
 
 import msgspec
 
-from ...processors.declare.codecs import Codec, Message, Payload
-from ...processors.declare.records import fields_of, members_of, plain
-from .decoded import UndecodableValue, value_of
+from ...processors.declare import Codec, Message, Payload, fields_of, members_of, plain
+from .decoded import UndecodableValue, value_of, without_bom
 from .json_codec import JsonCodec
 from .json_elements import ElementsCodec, ElementsFormat
 from .single import FieldsCodec
@@ -83,7 +82,7 @@ class _WholeArrayCodec(FieldsCodec):
         return self._encode(fields[self._field])
 
     def to_fields(self, message: Message) -> Mapping[str, Any]:
-        content = self._decode(value_of(message))
+        content = self._decode(without_bom(value_of(message)))
         if not isinstance(content, list):
             raise UndecodableValue(f"a JSON {type(content).__name__}, not an array")
         return {self._field: content}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from codecs import BOM_UTF8
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -11,12 +10,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import numpy as np
 
-from ...processors.declare.codecs import Decoded, Message, Payload
-from ...processors.declare.flat_records import flat_fields
-from ...processors.declare.record_check import RecordCheck, has_whole_numbers
-from ...processors.declare.record_readers import StructReader, reader_of
-from ...processors.declare.records import RecordType, members_of, tag_of
-from ...processors.models.conversion import encode_model
+from ...processors.declare import (
+    Decoded,
+    Message,
+    Payload,
+    RecordCheck,
+    RecordType,
+    StructReader,
+    flat_fields,
+    has_whole_numbers,
+    members_of,
+    reader_of,
+    tag_of,
+)
+from ...processors.models import encode_model
 from ..message_columns import MessageColumns
 from .decoded import (
     MALFORMED,
@@ -27,6 +34,7 @@ from .decoded import (
     lacks_event_time,
     reject_out_of_range,
     value_of,
+    without_bom,
 )
 from .json_columns import ColumnsOfJson, JoinedValues, columns_of_json
 
@@ -64,8 +72,9 @@ class JsonCodec:
     def encode(self, records: Sequence[Any]) -> list[bytes]:
         """Return the JSON of each record."""
         self._check.expect(records)
-        # One call for the batch: a newline within a string is escaped in JSON, so the only newlines are between records.
-        return self._encoder.encode_lines(records).split(b"\n")[:-1]
+        with self._check.naming_text(records):
+            # One call for the batch: a newline within a string is escaped in JSON, so the only newlines are between records.
+            return self._encoder.encode_lines(records).split(b"\n")[:-1]
 
     def decode(self, messages: Sequence[Message]) -> Decoded:
         """Decode a batch at once; if that fails, or with pydantic, message by message."""
@@ -95,7 +104,7 @@ class JsonCodec:
         return self._has_whole_numbers and _may_have_long_number(lines)
 
     def _decode_one(self, message: Message) -> Any:
-        value = value_of(message).removeprefix(BOM_UTF8)  # some writers begin each text with it
+        value = without_bom(value_of(message))
         if not value:
             raise UndecodableValue("the value has no bytes, so it is no JSON")
         try:

@@ -16,8 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ...processors.declare.arrow_values import flags_of, numbers_of, text_bytes_of
-from ...processors.declare.flat_records import FlatField, FlatType
+from ...processors.declare import FlatField, FlatType, flags_of, numbers_of, text_bytes_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,15 +7,14 @@ record --encode--> a message of one element
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from codecs import BOM_UTF8
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from ...processors.declare.codecs import Decoded, Message, Payload, Undecodable
-from ...processors.wording import counted
+from ...processors import counted
+from ...processors.declare import Decoded, Message, Payload, Undecodable
 from ..messages import MessageCopy
-from .decoded import MALFORMED, UndecodableValue, value_of
+from .decoded import MALFORMED, UndecodableValue, value_of, without_bom
 from .formats import Json
 from .json_codec import JsonCodec
 
@@ -96,7 +95,7 @@ class ElementsCodec(ABC):
         return Decoded(decoded.events, [places[at] for at in decoded.at], bad)
 
     def _elements_of(self, message: Message) -> list[bytes]:
-        return self.elements_of(value_of(message).removeprefix(BOM_UTF8))
+        return self.elements_of(without_bom(value_of(message)))
 
 
 def _with_value(message: Message, value: bytes) -> Message:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...processors.declare.codecs import Codec, Payload
+from ...processors.declare import Codec, Payload
 from .json_elements import ElementsCodec, ElementsFormat
 
 

@@ -13,10 +13,17 @@ from typing import Any
 
 import msgspec
 
-from ...processors.declare.composite_keys import CompositeJsonKeys, KeyPart, content_of_key, joined
-from ...processors.declare.keys import KeyCodec, KeyConverter, KeyFormat, canonical_int
-from ...processors.errors import DeclarationError
-from ...processors.wording import counted
+from ...processors import DeclarationError, counted
+from ...processors.declare import (
+    CompositeJsonKeys,
+    KeyCodec,
+    KeyConverter,
+    KeyFormat,
+    KeyPart,
+    canonical_int,
+    content_of_key,
+    joined,
+)
 
 _CONNECT_TYPES = {"string": False, "int8": True, "int16": True, "int32": True, "int64": True}
 """The types of Kafka Connect that a key may have, and whether they are numbers."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...processors.declare.codecs import Codec, Decoded, Message, Payload, Undecodable
-from ...processors.errors import DeclarationError
+from ...processors import DeclarationError
+from ...processors.declare import Codec, Decoded, Message, Payload, Undecodable
 from ...processors.pipes import Line
 from ..message_columns import MessageColumns
 

@@ -15,22 +15,33 @@ from typing import Any
 import msgspec
 from msgspec import inspect as shapes
 
-from ...processors.declare.codecs import (
+from ...processors import is_encodable, with_capital_article
+from ...processors.declare import (
+    EPOCH,
+    AnyRecord,
     Codec,
     Decoded,
-    Headers,
+    Header,
+    InvalidKey,
+    InvalidRecord,
+    KeyPart,
     Message,
+    MessageHeaders,
+    MessagePart,
+    RowUpdate,
+    Source,
     Undecodable,
+    content_of_key,
+    fields_of,
     headers_of,
+    metadata_of,
+    plain,
     prepare,
+    source_name,
     split_messages,
+    value_type,
+    without_null,
 )
-from ...processors.declare.composite_keys import KeyPart, content_of_key
-from ...processors.declare.event_times import EPOCH
-from ...processors.declare.keys import InvalidKey
-from ...processors.declare.metadata import Header, MessagePart, Source, metadata_of, source_name, value_type
-from ...processors.declare.record_check import InvalidRecord
-from ...processors.declare.records import AnyRecord, fields_of, plain, without_null
 from .decoded import MissingEventTime, UndecodableValue
 
 _CREATED, _APPENDED = 1, 2
@@ -84,7 +95,7 @@ class MessageFieldsCodec:
     def decode(self, messages: Sequence[Message]) -> Decoded:
         """Decode a batch."""
         decoded = self._values.decode(messages)
-        events, at, bad = [], [], list(decoded.bad)
+        events, at, bad = [], [], [self._with_update(one, messages[one.at]) for one in decoded.bad]
         for value, index in zip(decoded.events, decoded.at, strict=True):
             try:
                 events.append(self._completed(value, messages[index]))
@@ -92,6 +103,15 @@ class MessageFieldsCodec:
             except (UndecodableValue, msgspec.ValidationError, ValueError, TypeError) as error:
                 bad.append(Undecodable(index, str(error), untimed=isinstance(error, MissingEventTime)))
         return Decoded(events, at, bad)
+
+    def _with_update(self, bad: Undecodable, message: Message) -> Undecodable:
+        if bad.update is None:
+            return bad
+        try:
+            record = self._completed(bad.update.record, message)
+        except (msgspec.ValidationError, ValueError, TypeError):
+            return bad._replace(update=None)
+        return bad._replace(update=RowUpdate(record, bad.update.unchanged))
 
     def _completed(self, value: Any, message: Message) -> Any:
         fields = {name: getattr(value, name) for name in self._value_names}
@@ -111,7 +131,7 @@ class MessageFieldsCodec:
         names, value_type = self._value_names, self._value_type
         return [value_type(**{name: getattr(record, name) for name in names}) for record in records]
 
-    def headers(self, records: Sequence[Any]) -> list[Headers | None]:
+    def headers(self, records: Sequence[Any]) -> list[MessageHeaders | None]:
         """Return the headers of a message for each record: those of its `Headers` field, then those of its `Header` fields.
 
         Raises:
@@ -136,12 +156,12 @@ class MessageFieldsCodec:
         return list(found.items())
 
     def _bytes_of(self, name: str, content: Any) -> bytes:
-        if isinstance(content, str):
+        if isinstance(content, str) and is_encodable(content):
             return content.encode()
         if isinstance(content, bytes):
             return content
         raise InvalidRecord(
-            f"A {self._record.__name__} does not fit its own type: `{name}` is {content!r}, not a header."
+            f"{with_capital_article(self._record.__name__)} does not fit its own type: `{name}` is {content!a}, not a header."
         )
 
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ...processors.declare.codecs import Codec, Message, Payload
-from ...processors.declare.records import Record
-from ...processors.errors import DeclarationError
-from ...processors.models.conversion import encode_model
+from ...processors import DeclarationError
+from ...processors.declare import Codec, Message, Payload, Record
+from ...processors.models import encode_model
 from .decoded import value_of
 from .single import FieldsCodec
 

@@ -9,9 +9,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, EncodeError
 from google.protobuf.message import Message as ProtobufMessage
 
-from ...processors.declare.composite_keys import KeyPart, KeyValue, content_of_key, key_of_content, names_of
-from ...processors.declare.keys import canonical_int
-from ...processors.errors import DeclarationError
+from ...processors import DeclarationError
+from ...processors.declare import KeyPart, KeyValue, canonical_int, content_of_key, key_of_content, names_of
 from .decoded import UndecodableValue
 from .protobuf_schemas import (
     PROTOBUF,

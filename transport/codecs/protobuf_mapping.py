@@ -16,12 +16,18 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 from google.protobuf.message import DecodeError, EncodeError, Message
 from msgspec import inspect as shapes
 
-from ...processors.declare.event_times import EPOCH
-from ...processors.declare.record_check import InvalidRecord
-from ...processors.declare.records import RECORD_SHAPES, AnyRecord, fields_of, plain, primitive, without_null
-from ...processors.errors import DeclarationError
-from ...processors.models.conversion import encode_model
-from ...processors.validation import did_you_mean
+from ...processors import DeclarationError, did_you_mean, with_capital_article
+from ...processors.declare import (
+    EPOCH,
+    RECORD_SHAPES,
+    AnyRecord,
+    InvalidRecord,
+    fields_of,
+    plain,
+    primitive,
+    without_null,
+)
+from ...processors.models import encode_model
 from .decoded import UndecodableValue
 from .protobuf_schemas import descriptor_of
 
@@ -146,7 +152,7 @@ class MessageMapping:
             return message.SerializeToString(deterministic=True)
         except (ValueError, TypeError, OverflowError, EncodeError) as error:
             raise InvalidRecord(
-                f"A {self._record.__name__} does not fit the Protobuf message of {self._category}: {error}. Nothing was sent. Correct the values, or "
+                f"{with_capital_article(self._record.__name__)} does not fit the Protobuf message of {self._category}: {error}. Nothing was sent. Correct the values, or "
                 "the type."
             ) from error
 
@@ -503,6 +509,7 @@ _NAMES: dict[type, str] = {
     shapes.BytesType: "bytes",
     shapes.BoolType: "bool",
     shapes.NoneType: "None",
+    shapes.AnyType: "Any",
     shapes.DateTimeType: "datetime",
     shapes.DateType: "date",
     shapes.DecimalType: "Decimal",

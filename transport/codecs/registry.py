@@ -9,11 +9,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from difflib import unified_diff
 from enum import Enum
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
-from ...processors.declare.codecs import Message
-from ...processors.errors import DeclarationError, PenstockError
+from ...processors import DeclarationError, PenstockError
+from ...processors.declare import Message
+from ..bounded_calls import NoAnswer, call_with_limit
+from ..named_files import problem_of
 from .decoded import SkippedMessage, UndecodableValue, value_of
 
 if TYPE_CHECKING:
@@ -25,6 +27,9 @@ _PREFIX = struct.Struct(">bI")
 _GUID_HEADER = "__value_schema_id"
 _GUID_BYTES = 16
 _REQUEST_LIMIT_S = 10.0
+ANSWER_LIMIT_S = 60.0
+"""The time for all attempts of a request at one address: the client repeats it three times, with pauses."""
+T = TypeVar("T")
 
 
 class RegistryUnreachable(PenstockError):
@@ -240,22 +245,29 @@ class RegistryClient:
 
     def _fetched(self, schema_id: int | str) -> Schema:
         if isinstance(schema_id, int):
-            return self._client.get_schema(schema_id, fmt=self._kind.text_format)
-        return self._client.get_schema_by_guid(schema_id, fmt=self._kind.text_format)
+            return self._answer(lambda: self._client.get_schema(schema_id, fmt=self._kind.text_format))
+        return self._answer(lambda: self._client.get_schema_by_guid(schema_id, fmt=self._kind.text_format))
+
+    def _answer(self, request: Callable[[], T]) -> T:
+        """Return the answer to a request, whose time limit is for the whole exchange."""
+        limit_s = ANSWER_LIMIT_S * len(self._registry.url.split(","))
+        try:
+            return call_with_limit(request, limit_s)
+        except NoAnswer as error:
+            raise TimeoutError(f"no complete answer within {limit_s:g} s") from error
 
     def _stored(self, schema: Schema) -> RegistrySchema:
         references = [
             (
                 str(one.name),
-                self._stored(
-                    self._client.get_version(
-                        str(one.subject), one.version or "latest", fmt=self._kind.text_format
-                    ).schema
-                ),
+                self._stored(self._version_of(str(one.subject), one.version or "latest")),
             )
             for one in schema.references or ()
         ]
         return RegistrySchema(str(schema.schema_str), tuple(references))
+
+    def _version_of(self, subject: str, version: int | Literal["latest"]) -> Schema:
+        return self._answer(lambda: self._client.get_version(subject, version, fmt=self._kind.text_format)).schema
 
     def id_of(self, subject: str, schema: RegistrySchema, *, register: bool) -> int:
         """Return the id of a schema under a subject.
@@ -274,7 +286,8 @@ class RegistryClient:
     def _registered(self, subject: str, schema: RegistrySchema) -> int:
         try:
             with self._translated(f"The schema of {subject} was not registered"):
-                return int(self._client.register_schema(subject, self._request(schema, registers=True)))
+                request = self._request(schema, registers=True)
+                return int(self._answer(lambda: self._client.register_schema(subject, request)))
         except self._errors() as error:
             raise SchemaIncompatible(
                 f"The schema registry {self._registry.url} does not accept the schema of {subject}: {error}. Nothing was written. Change the "
@@ -286,7 +299,7 @@ class RegistryClient:
         try:
             with self._translated(f"The schema of {subject} was not found"):
                 request = self._request(schema, registers=False)
-                return int(self._client.lookup_schema(subject, request).schema_id or 0)
+                return int(self._answer(lambda: self._client.lookup_schema(subject, request)).schema_id or 0)
         except self._errors() as error:
             raise SchemaIncompatible(
                 f"The schema of {subject} is not registered in {self._registry.url}: {error}. Nothing was written, because the codec declares "
@@ -301,8 +314,9 @@ class RegistryClient:
         for name, referenced in schema.references:
             request = self._request(referenced, registers=registers)
             if registers:
-                self._client.register_schema(name, request)
-            references.append(SchemaReference(name, name, self._client.lookup_schema(name, request).version))
+                self._answer(partial(self._client.register_schema, name, request))
+            found = self._answer(partial(self._client.lookup_schema, name, request))
+            references.append(SchemaReference(name, name, found.version))
         return Schema(schema.text, self._kind.name, references)
 
     def latest(self, subject: str) -> tuple[int, RegistrySchema]:
@@ -328,7 +342,7 @@ class RegistryClient:
         """
         try:
             with self._translated(f"The latest schema of {subject} was not fetched"):
-                found = self._client.get_latest_version(subject, fmt=self._kind.text_format)
+                found = self._answer(lambda: self._client.get_latest_version(subject, fmt=self._kind.text_format))
                 return int(found.schema_id or 0), self._stored(found.schema)
         except self._errors():
             return None
@@ -404,10 +418,23 @@ def _client_of(registry: SchemaRegistry) -> SchemaRegistryClient:
             f"A codec uses the schema registry {registry.url}, but a library is not installed ({error}). Install it: pip install "
             "'penstock[registry]'"
         ) from error
+    _expect_files(registry)
     try:
         return SchemaRegistryClient.new_client(registry.settings())
     except (ValueError, TypeError, OSError) as error:
         raise DeclarationError(f"The settings of the schema registry {registry.url} are invalid: {error}.") from error
+
+
+def _expect_files(registry: SchemaRegistry) -> None:
+    """Raise DeclarationError if a file that the registry's declaration names cannot be read."""
+    named = {"ca": registry.ca, "certificate": registry.certificate, "key": registry.key}
+    for setting, name in named.items():
+        problem = problem_of(name, or_folder=setting == "ca") if name is not None else ""
+        if problem:
+            raise DeclarationError(
+                f"`{setting}` of the schema registry {registry.url} {problem}. No request was sent. Correct the path, or make the file readable for this "
+                "process."
+            )
 
 
 class Framed(NamedTuple):

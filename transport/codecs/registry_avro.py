@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, NamedTuple
@@ -12,24 +12,28 @@ from fastavro import parse_schema, schemaless_reader
 from fastavro.types import Schema as AvroSchema
 from msgspec import inspect as shapes
 
-from ...processors.declare.records import AnyRecord, fields_of, plain, without_null
+from ...processors.declare import AnyRecord, fields_of, plain
+from .logical_types import PLAIN_SHAPES, LogicalTypes
 from .registry import RegistrySchema
-
-_PLAIN_SHAPES = (shapes.BoolType, shapes.IntType, shapes.FloatType, shapes.StrType, shapes.BytesType, shapes.NoneType)
 
 
 def parsed_schema(
-    stored: RegistrySchema, record: type[AnyRecord] | None = None, *, plain_types: bool = False
+    stored: RegistrySchema,
+    record: type[AnyRecord] | None = None,
+    *,
+    below: Collection[str] = (),
+    plain_types: bool = False,
 ) -> AvroSchema:
     """Return a schema with its references.
 
     Args:
         stored: the schema.
-        record: the record type of its values. Where a field is a number or a string, the logical type of the schema is ignored.
+        record: the record type of its values. Where it has a number or a string, at any depth, the logical type of the schema is ignored.
+        below: the fields of the values that contain such records; empty if the values are the records.
         plain_types: whether to ignore all logical types, because the record type contains only numbers, strings and bytes.
     """
     named: dict[str, Any] = {}
-    return _parsed(stored, record, named, plain_types=plain_types)
+    return _parsed(stored, _fit_of(stored, record, below), named, plain_types=plain_types)
 
 
 class AvroType(NamedTuple):
@@ -93,22 +97,27 @@ def _zigzag(body: BytesIO) -> int:
 
 
 def parsed_types(
-    stored: RegistrySchema, record: type[AnyRecord] | None = None, *, plain_types: bool = False
+    stored: RegistrySchema,
+    record: type[AnyRecord] | None = None,
+    *,
+    below: Collection[str] = (),
+    plain_types: bool = False,
 ) -> AvroTypes:
     """Return the types of a schema with its references. The arguments are those of `parsed_schema`."""
     schema = _schema_json(stored.text)
     named: dict[str, Any] = {}
+    fit = _fit_of(stored, record, below)
     if not isinstance(schema, list):
-        return AvroTypes([_typed(_parsed(stored, record, named, plain_types=plain_types))], is_union=False, named=named)
+        return AvroTypes([_typed(_parsed(stored, fit, named, plain_types=plain_types))], is_union=False, named=named)
     tops: dict[str, AvroSchema] = {}
     for name, referenced in stored.references:
         if name not in named:
-            top = _parsed(referenced, record if name in schema else None, named, plain_types=plain_types)
+            top = _parsed(referenced, fit, named, plain_types=plain_types)
             tops[_typed(top).name] = top
     members = [
         tops.get(member) or named.get(member) or parse_schema(member)
         if isinstance(member, str)
-        else _parsed(RegistrySchema(json.dumps(member)), record, named, plain_types=plain_types)
+        else _parsed(RegistrySchema(json.dumps(member)), fit, named, plain_types=plain_types)
         for member in schema
     ]
     return AvroTypes(list(map(_typed, members)), is_union=True, named=named)
@@ -119,16 +128,16 @@ def _typed(schema: Any) -> AvroType:
 
 
 def _parsed(
-    stored: RegistrySchema, record: type[AnyRecord] | None, named: dict[str, Any], *, plain_types: bool
+    stored: RegistrySchema, fit: LogicalTypes | None, named: dict[str, Any], *, plain_types: bool
 ) -> AvroSchema:
     for name, referenced in stored.references:
         if name not in named:
-            _parsed(referenced, None, named, plain_types=plain_types)
+            _parsed(referenced, fit, named, plain_types=plain_types)
     schema = _schema_json(stored.text)
     if plain_types:
         schema = _without_logical_types(schema)
-    elif record is not None:
-        schema = _without_unused_logical_types(schema, record)
+    elif fit is not None:
+        schema = fit.fitted(schema)
     return parse_schema(schema, named_schemas=named)
 
 
@@ -139,26 +148,23 @@ def _schema_json(text: str) -> Any:
         return text.strip()  # the registry accepts the name of a simple type without quotes
 
 
+def _fit_of(stored: RegistrySchema, record: type[AnyRecord] | None, below: Collection[str]) -> LogicalTypes | None:
+    return None if record is None else LogicalTypes(record, list(_all_schemas(stored)), below)
+
+
+def _all_schemas(stored: RegistrySchema) -> Iterator[Any]:
+    """Yield the JSON of a schema, then of its references."""
+    yield _schema_json(stored.text)
+    for _, referenced in stored.references:
+        yield from _all_schemas(referenced)
+
+
 def _without_logical_types(schema: Any) -> Any:
     if isinstance(schema, list):
         return [_without_logical_types(one) for one in schema]
     if isinstance(schema, dict):
         return {name: _without_logical_types(one) for name, one in schema.items() if name != "logicalType"}
     return schema
-
-
-def _without_unused_logical_types(schema: Any, record: type[AnyRecord]) -> Any:
-    """Remove the logical types of the top-level fields that are numbers, strings or bytes in the record type."""
-    if not isinstance(schema, dict):
-        return schema
-    kinds = {name: plain(without_null(field.type)[0]) for name, field in fields_of(record).items()}
-    fields = [
-        {**field, "type": _without_logical_types(field["type"])}
-        if isinstance(kinds.get(field["name"]), _PLAIN_SHAPES)
-        else field
-        for field in schema.get("fields", ())
-    ]
-    return {**schema, "fields": fields}
 
 
 def has_plain_fields(record: type[AnyRecord]) -> bool:
@@ -181,4 +187,4 @@ def _is_plain(shape: Any, found: set[type]) -> bool:
                 return True
             found.add(shape.cls)
             return all(_is_plain(field.type, found) for field in shape.fields)
-    return isinstance(shape, _PLAIN_SHAPES)
+    return isinstance(shape, PLAIN_SHAPES)

@@ -15,18 +15,10 @@ from typing import Any, Protocol
 import msgspec
 from fastavro import schemaless_reader, schemaless_writer
 
-from ...processors.declare.composite_keys import KeyPart
-from ...processors.declare.keys import canonical_int
-from .avro import UNREADABLE
+from ...processors.declare import KeyPart, canonical_int
+from .avro import UNREADABLE, mismatch_in_words
 from .decoded import UndecodableValue
-from .registry import (
-    RegistryClient,
-    RegistrySchema,
-    SchemaIncompatible,
-    json_schema_of,
-    prefix_of,
-    unframed_bytes,
-)
+from .registry import RegistryClient, RegistrySchema, SchemaIncompatible, json_schema_of, prefix_of, unframed_bytes
 from .registry_avro import parsed_schema
 
 AVRO_TYPES: dict[str, range | None] = {"string": None, "int": range(-(2**31), 2**31), "long": range(-(2**63), 2**63)}
@@ -224,7 +216,7 @@ def read_avro(schema: Any, content: bytes) -> Any:
     try:
         return schemaless_reader(BytesIO(content), schema, None)
     except UNREADABLE as error:
-        raise UndecodableValue(f"it does not match its schema: {type(error).__name__}: {error}") from error
+        raise UndecodableValue(f"it does not match its schema: {mismatch_in_words(error)}") from error
 
 
 class _AvroKey:

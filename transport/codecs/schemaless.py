@@ -8,14 +8,32 @@ from typing import Any
 import msgspec
 from fastavro import parse_schema, schemaless_reader
 
-from ..tables.schemas import Schemas
+from ..tables import Schemas
 from .avro import BODY_AT, MARKER
 from .dead_letters import DEAD_LETTER_MARKER, decode_dead_letter
 from .decoded import MALFORMED
 
+_REGISTRY_ID_BYTES = 5
+"""A zero, then four bytes of the id."""
+
 
 def decode_any(value: bytes | None, schemas: Schemas) -> Any:
-    """Return a message's content: Avro by the schema of its fingerprint, JSON, text, or the bytes as they are."""
+    """Return a message's content: Avro by the schema of its fingerprint, JSON, text, or the bytes as they are.
+
+    Bytes that only begin like a format are shown as text.
+    """
+    try:
+        return _decoded(value, schemas)
+    except Exception:  # noqa: BLE001 - any bytes of other programs
+        return _as_text(value)
+
+
+def is_of_registry(value: bytes | None) -> bool:
+    """Return whether a value probably begins with the id of its schema in a registry."""
+    return value is not None and len(value) > _REGISTRY_ID_BYTES and value[0] == 0 and value[1] == 0
+
+
+def _decoded(value: bytes | None, schemas: Schemas) -> Any:
     if value is None:
         return None
     if value.startswith(DEAD_LETTER_MARKER):
@@ -24,7 +42,7 @@ def decode_any(value: bytes | None, schemas: Schemas) -> Any:
         return {
             **msgspec.structs.asdict(letter),
             "key": _as_text(letter.key),
-            "value": _content(letter.value, schemas),
+            "value": decode_any(letter.value, schemas),
             "headers": headers,
         }
     if value.startswith(MARKER) and len(value) >= BODY_AT:
@@ -33,14 +51,6 @@ def decode_any(value: bytes | None, schemas: Schemas) -> Any:
     try:
         return msgspec.json.decode(value)
     except MALFORMED:
-        return _as_text(value)
-
-
-def _content(value: bytes | None, schemas: Schemas) -> Any:
-    """Return the content of a dead letter's event, or text if decoding fails, which may be the reason for the dead letter."""
-    try:
-        return decode_any(value, schemas)
-    except Exception:  # noqa: BLE001 - any failure
         return _as_text(value)
 
 

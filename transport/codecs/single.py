@@ -8,11 +8,9 @@ from typing import Any
 
 import msgspec
 
-from ...processors.declare.codecs import Decoded, Message, Payload
-from ...processors.declare.record_check import RecordCheck
-from ...processors.declare.record_readers import reader_of
-from ...processors.errors import PenstockError
-from ...processors.models.conversion import encode_model
+from ...processors import PenstockError
+from ...processors.declare import Decoded, Message, Payload, RecordCheck, reader_of
+from ...processors.models import encode_model
 from .decoded import (
     MissingEventTime,
     SkippedMessage,
@@ -60,10 +58,11 @@ class FieldsCodec(ABC):
     def encode(self, records: Sequence[Any]) -> list[bytes]:
         """Return the value of a message for each record."""
         self._check.expect(records)
-        return [
-            self.to_bytes(fields)
-            for fields in msgspec.to_builtins(records, builtin_types=self.native, enc_hook=encode_model)
-        ]
+        with self._check.naming_text(records):
+            return [
+                self.to_bytes(fields)
+                for fields in msgspec.to_builtins(records, builtin_types=self.native, enc_hook=encode_model)
+            ]
 
     def decode(self, messages: Sequence[Message]) -> Decoded:
         """Decode a batch."""
@@ -78,7 +77,9 @@ class FieldsCodec(ABC):
             raise UndecodableValue(f"{type(error).__name__}: {error}") from error
 
     def _decode_one(self, message: Message) -> Any:
-        fields = self._fields(message)
+        return self._record_of(self._fields(message))
+
+    def _record_of(self, fields: Mapping[str, Any]) -> Any:
         try:
             return self._record_reader.from_fields(fields)
         except msgspec.ValidationError as error:

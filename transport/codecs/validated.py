@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...processors.declare.canonical import CanonicalForm
-from ...processors.declare.categories import AnyCategory
-from ...processors.declare.codecs import (
+from ...processors.declare import (
+    AbsentEventTime,
+    AnyCategory,
+    CanonicalForm,
     Codec,
     Decoded,
     HeaderCodec,
-    Headers,
+    InvalidRecord,
     Message,
+    MessageHeaders,
     Undecodable,
     prepare,
     split_messages,
 )
-from ...processors.declare.event_times import AbsentEventTime
-from ...processors.declare.record_check import InvalidRecord
 
 
 def validated(codec: Codec, category: AnyCategory) -> Codec:
@@ -97,6 +97,6 @@ class _ValidatedHeaderCodec(_ValidatedCodec):
 
     codec: HeaderCodec
 
-    def headers(self, records: Sequence[Any]) -> Sequence[Headers | None]:
+    def headers(self, records: Sequence[Any]) -> Sequence[MessageHeaders | None]:
         """Return the headers of a message for each record."""
         return self.codec.headers(records)

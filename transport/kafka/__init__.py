@@ -1,6 +1,5 @@
 """Categories as Kafka topics, through confluent-kafka."""
 
-from .bus import KafkaBus
-from .settings import KafkaSettings
+import lazy_loader
 
-__all__ = ["KafkaBus", "KafkaSettings"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from functools import cached_property
 
-from ..bus import Ownership, Reader
+from ..bus import OwnershipListener, Reader
 from ..messages import Position
 from .catalog import KafkaCatalog
 from .open_transactions import OpenTransactions
@@ -27,7 +27,7 @@ class KafkaBus:
         return KafkaCatalog(self.settings)
 
     def reader(
-        self, group: str, categories: Sequence[str], ownership: Ownership, identity: str | None = None
+        self, group: str, categories: Sequence[str], ownership: OwnershipListener, identity: str | None = None
     ) -> GroupReader:
         """Join a consumer group."""
         return GroupReader(self.settings, group, categories, ownership, identity)
@@ -36,9 +36,9 @@ class KafkaBus:
         """Return a reader of buckets from given offsets, outside of any group."""
         return BucketScanner(self.settings, positions)
 
-    def writer(self) -> KafkaWriter:
+    def writer(self, limit_s: float | None = None) -> KafkaWriter:
         """Return a producer."""
-        return KafkaWriter(self.settings.for_writer())
+        return KafkaWriter(self.settings, self.settings.for_writer(limit_s))
 
     def transactional_writer(
         self, identity: str, member: Reader | None, timeout_s: float, writes: Collection[str]

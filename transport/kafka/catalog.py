@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NoAnswer
 from contextlib import closing, contextmanager
@@ -21,6 +24,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import (
     AdminClient,
+    ConfigEntry,
     ConfigResource,
     ListOffsetsResultInfo,
     NewPartitions,
@@ -29,18 +33,27 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from ...processors.validation import did_you_mean
-from ...processors.wording import counted
+from ...processors import counted, did_you_mean
 from ..category_spec import CategorySpec, CategoryState, Durability, Topic
-from ..errors import BatchesRefused, BusError, BusRefuses, BusUnreachable, GroupInUse, MissingCategory
+from ..errors import (
+    BatchesRefused,
+    BusError,
+    BusRefuses,
+    BusUnreachable,
+    GroupInUse,
+    MissingCategory,
+    SettingNotReported,
+)
 from ..messages import CERTAINLY_FITS_BYTES, Bucket, Position
-from .client_log import refusal_in, refusal_message
-from .error_translation import translate, translated
+from .client_log import known_cause_in, refusal_in, refusal_message
+from .error_translation import open_client, translate
 from .every_broker import all_brokers_show
+from .liveness import Liveness
 from .peek import Peeker
 from .positions import committed_in, to_commit
 from .settings import KafkaSettings
 
+_LOG = logging.getLogger("penstock.kafka")
 ANSWER_LIMIT_S = 10.0
 """The time limit of a request."""
 FORGOTTEN_AFTER_S = 2.0
@@ -65,6 +78,10 @@ _FRAME_BYTES = 100
 
 # Readers start with the whole topic, and Kafka compacts only closed segments: keep segments small.
 _COMPACTED = {"cleanup.policy": "compact", "segment.bytes": str(16 * 2**20), "min.cleanable.dirty.ratio": "0.2"}
+
+_PREFERRED = frozenset({"message.timestamp.type", "segment.bytes", "min.cleanable.dirty.ratio", *_SAFE})
+"""Settings that a cluster may refuse: without them, a topic is slower to read or less safe, which `describe` and workers report, but not wrong."""
+_BY_POLICY = frozenset({KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG})
 
 _OCCUPIED = frozenset(
     {
@@ -105,29 +122,74 @@ def _is_temporary(error: KafkaError) -> bool:
     return error.code() in _UNDECIDED or error.retriable()
 
 
+class _TopicSettings(dict[str, str]):
+    """The settings of a topic, as the brokers report them.
+
+    Args:
+        topic: its name.
+        reported: the settings.
+    """
+
+    def __init__(self, topic: str, reported: Mapping[str, ConfigEntry]) -> None:
+        super().__init__({name: entry.value for name, entry in reported.items() if entry.value is not None})
+        self._topic = topic
+
+    def __missing__(self, name: str) -> str:
+        raise SettingNotReported(
+            f"The brokers do not report the setting {name} of category {self._topic}, as Apache Kafka does. Nothing was read or written."
+        )
+
+
 class KafkaCatalog:
     """The topics of a cluster."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self._refusals: list[str] = []
-        configuration = settings.for_admin()
-        configuration["error_cb"] = self._record_refusal
-        with translated("The Kafka client rejects its settings"):
-            self._admin = AdminClient(configuration)
+        self._causes: deque[str] = deque(maxlen=1)
+        self._liveness = Liveness(settings, "Requests about categories")
+        self._open()
+
+    def _open(self) -> None:
+        configuration = self._settings.for_admin()
+        configuration["error_cb"] = _recorder(self._refusals, self._causes)
+        self._admin = open_client(AdminClient, configuration, "The Kafka client rejects its settings")
 
     def create(self, spec: CategorySpec) -> None:
-        """Create a topic with arrival timestamps; on three or more brokers, it survives the loss of one."""
+        """Create a topic with arrival timestamps; on three or more brokers, it survives the loss of one.
+
+        Managed services permit few settings. There, the topic has the cluster's values instead, and a warning names them.
+        """
         topic = topic_of(spec, len(self._metadata().brokers))
         with self._translated(f"Category {spec.name} was not created"):
             try:
-                self._create_topic(topic)
+                self._create_permitted(topic, _PREFERRED - spec.settings.keys())
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
                     # Another process may have just created it; the caller then uses it.
                     self._settle(f"category {spec.name}", lambda metadata: _buckets(metadata, spec.name) > 0)
                 raise
         self._settle(f"category {spec.name}", lambda metadata: _buckets(metadata, spec.name) == spec.buckets)
+
+    def _create_permitted(self, topic: NewTopic, preferred: AbstractSet[str]) -> None:
+        """Create a topic, without preferred settings that the cluster refuses."""
+        try:
+            self._create_topic(topic)
+        except KafkaException as error:
+            reason, wanted = error.args[0].str(), dict(topic.config or {})
+            left_out = {name for name in preferred & wanted.keys() if name in reason} or preferred & wanted.keys()
+            if error.args[0].code() not in _BY_POLICY or not left_out:
+                raise
+            permitted = {name: value for name, value in wanted.items() if name not in left_out}
+            self._create_permitted(
+                NewTopic(topic.topic, topic.num_partitions, topic.replication_factor, config=permitted), preferred
+            )
+            _LOG.warning(
+                "Category %s was created with the cluster's %s, because the cluster refuses Penstock's: %s",
+                topic.topic,
+                ", ".join(sorted(left_out)),
+                reason,
+            )
 
     def _create_topic(self, topic: NewTopic) -> None:
         """Create a topic. A cluster that has just started, or is overloaded, may have too few brokers for a moment."""
@@ -188,14 +250,15 @@ class KafkaCatalog:
         described = self._without_missing(requests)
         return {name: Topic(str(topic.topic_id), len(topic.partitions)) for name, topic in described.items()}
 
-    def _config(self, name: str) -> Any:
+    def _config(self, name: str) -> _TopicSettings:
         return self._one(name, self._configs([name]))
 
-    def _configs(self, names: Collection[str]) -> dict[str, Any]:
+    def _configs(self, names: Collection[str]) -> dict[str, _TopicSettings]:
         """Return the settings of topics, without missing ones."""
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
         requests = self._admin.describe_configs(resources, request_timeout=ANSWER_LIMIT_S) if resources else {}
-        return self._without_missing({resource.name: future for resource, future in requests.items()})
+        reported = self._without_missing({resource.name: future for resource, future in requests.items()})
+        return {name: _TopicSettings(name, settings) for name, settings in reported.items()}
 
     def _without_missing(self, requests: Mapping[str, Future[_T]]) -> dict[str, _T]:
         """Return the answers to requests about topics, without missing topics."""
@@ -214,9 +277,9 @@ class KafkaCatalog:
         config = self._config(name)
         return Durability(
             min(len(partition.replicas) for partition in self._metadata().topics[name].partitions.values()),
-            int(config["min.insync.replicas"].value),
-            unclean_election=config["unclean.leader.election.enable"].value == "true",
-            uses_arrival_time=config["message.timestamp.type"].value == "LogAppendTime",
+            int(config["min.insync.replicas"]),
+            unclean_election=config["unclean.leader.election.enable"] == "true",
+            uses_arrival_time=config["message.timestamp.type"] == "LogAppendTime",
         )
 
     def message_limit(self, name: str) -> int:
@@ -227,7 +290,7 @@ class KafkaCatalog:
                 f"message.max.bytes in [kafka-settings] is {self._settings.message_limit:,}, and Penstock needs {CERTAINLY_FITS_BYTES:,} at "
                 "least. Nothing was read or written. Raise it, or remove it for the default of 1,000,000."
             )
-        topic = int(self._config(name)["max.message.bytes"].value)
+        topic = int(self._config(name)["max.message.bytes"])
         if topic < self._settings.batch_limit:
             raise BatchesRefused(
                 f"Category {name} accepts batches of at most {topic:,} bytes (max.message.bytes), but this client sends batches of up to "
@@ -291,7 +354,7 @@ class KafkaCatalog:
         deadline = time.monotonic() + DECISION_LIMIT_S
         # Not the admin client: librdkafka (2.16) ends the whole process if the coordinator moves during its request. A new client
         # each time: after a broker restart, an old one may wait for the coordinator forever.
-        client = Consumer(self._settings.for_positions(group))
+        client = open_client(Consumer, self._settings.for_positions(group), f"The positions of group {group}")
         try:
             while True:
                 try:
@@ -308,7 +371,7 @@ class KafkaCatalog:
 
     def set_committed(self, group: str, positions: Sequence[Position]) -> None:
         """Set the positions of a group without members."""
-        client = Consumer(self._settings.for_positions(group))
+        client = open_client(Consumer, self._settings.for_positions(group), f"The positions of group {group}")
         try:
             client.commit(offsets=to_commit(positions), asynchronous=False)
         except KafkaException as error:
@@ -370,31 +433,46 @@ class KafkaCatalog:
 
     def _translate(self, error: KafkaError, request: str) -> BusError:
         """Return Penstock's error for a failed request; the error of an outage names the address."""
-        return translate(error, f"{request}. {self._unreachable()}" if error.code() in _SILENCE else request)
+        self._replace_if_lost(error)
+        return self._silence(error, f"{request}. ") if error.code() in _SILENCE else translate(error, request)
 
-    def _unreachable(self) -> str:
+    def _replace_if_lost(self, error: KafkaError) -> None:
+        """Replace a client that does not recover from an outage. Requests in other threads end with the old one."""
+        if error.code() in _SILENCE and self._liveness.is_lost(self._admin):
+            self._open()
+
+    def _silence(self, error: KafkaError, request: str = "") -> BusError:
+        """Return the error of an outage, with its cause if that is known."""
         unknown = self._settings.unknown_hosts()
         reason = f" ({', '.join(unknown)}: unknown host)" if unknown else ""
-        return f"No Kafka broker answers at {self._settings.bootstrap} within {ANSWER_LIMIT_S:.0f} s{reason}"
+        silence = (
+            f"{request}No Kafka broker answers at {self._settings.bootstrap} within {ANSWER_LIMIT_S:.0f} s{reason}"
+        )
+        causes = [*self._causes]
+        return BusUnreachable(f"{silence}: {causes[0]}") if causes else translate(error, silence)
 
     def _metadata(self) -> Any:
         deadline = time.monotonic() + ANSWER_LIMIT_S
+        self._causes.clear()
         while True:
             try:
-                return self._admin.list_topics(timeout=ASK_AGAIN_S)
-            except KafkaException as error:
-                self._admin.poll(0)
-                if self._refusals:
-                    raise BusRefuses(refusal_message(self._settings.bootstrap, self._refusals.pop())) from error
-                if error.args[0].code() not in _SILENCE or time.monotonic() > deadline:
-                    raise translate(error.args[0], self._unreachable()) from error
+                metadata = self._admin.list_topics(timeout=ASK_AGAIN_S)
+            except KafkaException as failure:
+                error = failure.args[0]
+            else:
+                self._liveness.note_answer()
+                return metadata
+            # Here, the failure has ended: an error that the client (2.16) raises while another one is handled keeps that one for ever, with the
+            # clients in its frames.
+            cause = KafkaException(error)
+            self._admin.poll(0)
+            if self._refusals:
+                raise BusRefuses(refusal_message(self._settings.bootstrap, self._refusals.pop())) from cause
+            if error.code() not in _SILENCE or time.monotonic() > deadline:
+                self._replace_if_lost(error)
+                is_silent = error.code() in _SILENCE
+                raise (self._silence(error) if is_silent else translate(error, "Topics were not read")) from cause
             time.sleep(SETTLE_STEP_S)
-
-    def _record_refusal(self, error: KafkaError) -> None:
-        """Record the refusal of a broker. Requests then time out, as in an outage."""
-        refusal = refusal_in(error)
-        if refusal is not None:
-            self._refusals.append(refusal)
 
     def _offsets(
         self,
@@ -442,6 +520,23 @@ class KafkaCatalog:
             time.sleep(SETTLE_STEP_S)
 
 
+def _recorder(refusals: list[str], causes: deque[str]) -> Callable[[KafkaError], None]:
+    """Return an error callback that records the refusals of brokers, and known causes of silence. Requests then time out, as in an outage.
+
+    It does not refer to the catalog, which owns the client: only the cyclic collector would close the client then.
+    """
+
+    def record(error: KafkaError) -> None:
+        refusal = refusal_in(error)
+        if refusal is not None:
+            refusals.append(refusal)
+        cause = known_cause_in(error)
+        if cause is not None:
+            causes.append(cause)
+
+    return record
+
+
 def _answer(future: Future[_T]) -> _T:
     """Return the answer of a request of the admin client.
 
@@ -472,15 +567,16 @@ def _buckets(metadata: Any, name: str) -> int:
     return 0 if topic is None else len(topic.partitions)
 
 
-def _spec(name: str, buckets: int, config: Any) -> CategorySpec:
-    retention_ms = int(config["retention.ms"].value)
-    compacted = "compact" in config["cleanup.policy"].value
+def _spec(name: str, buckets: int, config: _TopicSettings) -> CategorySpec:
+    retention_ms = int(config["retention.ms"])
+    compacted = "compact" in config["cleanup.policy"]
+    deletions = config.get("delete.retention.ms") if compacted else None
     return CategorySpec(
         name,
         buckets,
         None if retention_ms < 0 else timedelta(milliseconds=retention_ms),
         compacted=compacted,
-        delete_retention=timedelta(milliseconds=int(config["delete.retention.ms"].value)) if compacted else None,
+        delete_retention=None if deletions is None else timedelta(milliseconds=int(deletions)),
     )
 
 

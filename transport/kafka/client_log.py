@@ -23,6 +23,8 @@ REPEAT_S = 30.0
 _REFUSALS = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 _CONNECTION = re.compile(r"^\S+://\S+: ")
 """The library's prefix: an address of the connection."""
+_FAILED = re.compile(r"^(?:\w+://)?(?P<address>[^/\s]+)/\S+: ")
+"""The prefix of the error of a connection, such as ``sasl_ssl://localhost:9092/bootstrap: ``."""
 
 
 def outage_reporter(bootstrap: str) -> Callable[[KafkaError], None]:
@@ -69,6 +71,21 @@ def refusal_in(error: KafkaError) -> str | None:
     """Return the reason why a broker refuses the client; None for another error."""
     reason = error.str().strip().rstrip(".")
     return _CONNECTION.sub("", reason) if error.code() in _REFUSALS else None
+
+
+def known_cause_in(error: KafkaError) -> str | None:
+    """Return why no broker answers, and what to do, if a failed connection shows it. A request only times out."""
+    found = _FAILED.match(error.str())
+    if found is None:
+        return None
+    if "Connection refused" in error.str():
+        return f"{found['address']} refuses the connection, so nothing listens there. No data was lost. Start the broker, or correct the address."
+    if error.code() == KafkaError._BAD_MSG and "Invalid response size" in error.str():
+        return (
+            f"what listens at {found['address']} is no Kafka broker, or expects TLS. No data was lost. Correct the port of the address, or "
+            "security.protocol in [kafka-settings]."
+        )
+    return None
 
 
 def refusal_message(bootstrap: str, refusal: str) -> str:

@@ -11,6 +11,7 @@ the consumer: it serves its own queue, and only fetched messages of forwarded bu
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import select
 from collections.abc import Collection, Iterable, Sequence
@@ -20,22 +21,33 @@ from typing import Any, NamedTuple
 from weakref import finalize
 
 import numpy as np
-from confluent_kafka import Consumer, KafkaError, cimpl
+from confluent_kafka import Consumer, KafkaError, cimpl, libversion
 
 from ..message_columns import BytesColumn, ColumnBatch, MessageColumns, Numbers
 from ..messages import Bucket
+from .client_handle import client_versions
+
+_LOG = logging.getLogger("penstock.kafka")
 
 LIBRARY = Path(__file__).with_name("gather.so")
 """The compiled `gather.c`; built at the installation if there is a C compiler."""
+
+VALUES_IN_RECORDS = frozenset({"2.15.0", "2.16.0"})
+"""The versions of librdkafka whose values are in records with certainty, so that `gather.c` may read the bytes around a value.
+
+rdkafka.h does not promise it. `test_the_client_keeps_values_in_records` shows it for the installed version. For a new version, also read
+rd_kafka_msgset_reader_msg_v2: values and headers must point into the buffer of the answer, or into the one that it was unpacked to.
+"""
 
 _WAKE = b"m"
 
 
 class _Client(ctypes.Structure):
-    """The functions of librdkafka that `gather.c` calls."""
+    """client_t of `gather.c`: the functions of librdkafka that it calls, and whether values are in records."""
 
     _fields_ = [
-        (name, ctypes.c_void_p) for name in ("consume", "timestamp", "headers", "header", "topic_name", "destroy")
+        *((name, ctypes.c_void_p) for name in ("consume", "timestamp", "headers", "header", "topic_name", "destroy")),
+        ("are_values_in_records", ctypes.c_int),
     ]
 
 
@@ -61,7 +73,7 @@ class Library(NamedTuple):
     Args:
         gather: the compiled `gather.c`.
         rdkafka: the librdkafka that the Kafka client has loaded.
-        client: its functions, for `gather`.
+        client: its functions, and what `gather` may rely on.
     """
 
     gather: ctypes.CDLL
@@ -129,7 +141,19 @@ def load_library() -> Library | None:
         return None
     for name in ("penstock_gather", "penstock_gather_begin", "penstock_gather_end", "penstock_release"):
         getattr(gather, name).argtypes = [ctypes.c_void_p]
-    return Library(gather, rdkafka, _Client(**{field: address[name] for field, name in _FUNCTIONS.items()}))
+    functions = {field: address[name] for field, name in _FUNCTIONS.items()}
+    return Library(gather, rdkafka, _Client(**functions, are_values_in_records=_are_values_in_records()))
+
+
+def _are_values_in_records() -> bool:
+    if libversion()[0] in VALUES_IN_RECORDS:
+        return True
+    _LOG.info(
+        "This version of Penstock was not tested with %s. Reading asks it for the headers of each message, which takes about 50 ns of CPU time. "
+        "No data is affected.",
+        client_versions(),
+    )
+    return False
 
 
 _FUNCTIONS = {
@@ -156,9 +180,9 @@ def _declare(rdkafka: ctypes.CDLL) -> None:
         ("queue_forward", None, [pointer, pointer]),
         ("queue_destroy", None, [pointer]),
         ("queue_io_event_enable", None, [pointer, ctypes.c_int, text, ctypes.c_size_t]),
+        ("consume_batch_queue", ctypes.c_ssize_t, [pointer, ctypes.c_int, pointer, ctypes.c_size_t]),
         ("topic_name", text, [pointer]),
         ("message_destroy", None, [pointer]),
-        ("name", text, [pointer]),
     ):
         function = getattr(rdkafka, f"rd_kafka_{name}")
         function.restype, function.argtypes = restype, argtypes
@@ -187,6 +211,8 @@ class ColumnQueue:
         self._wake_read, self._wake_write = os.pipe()
         for end in (self._wake_read, self._wake_write):
             os.set_blocking(end, False)
+        self._poll = select.poll()  # `select` accepts no descriptor above 1,023
+        self._poll.register(self._wake_read, select.POLLIN)
         self._own = self._rdkafka.rd_kafka_queue_get_consumer(handle)
         for queue in filter(None, (self._queue, self._own)):
             self._rdkafka.rd_kafka_queue_io_event_enable(queue, self._wake_write, _WAKE, len(_WAKE))
@@ -203,7 +229,7 @@ class ColumnQueue:
 
     def wait(self, timeout_s: float) -> None:
         """Wait until this queue or the consumer's own may have something."""
-        if select.select([self._wake_read], [], [], timeout_s)[0]:
+        if self._poll.poll(timeout_s * 1000):
             os.read(self._wake_read, 4096)
 
     def take(self, limit: int, paused: Collection[Bucket] = ()) -> Taken:
@@ -261,6 +287,11 @@ class ColumnQueue:
         """Forget the messages of buckets that `take` has not returned yet: the consumer will read these buckets from another offset, or no more."""
         self._finish_ahead()
         self._ready = [item for item in self._ready if item.bucket not in buckets]
+
+    def keep_alive(self) -> None:
+        """Take no message of the consumer's own queue, which counts as a poll and calls nothing back. Any thread, before `close`."""
+        if self._own:
+            self._rdkafka.rd_kafka_consume_batch_queue(self._own, 0, None, 0)
 
     def close(self) -> None:
         """Release the queue; the consumer is still open."""
@@ -413,19 +444,13 @@ def _starts(ends: Numbers, gap: int) -> Numbers:
     return starts
 
 
-def open_column_queue(consumer: Consumer, client_id: str, limit: int) -> ColumnQueue | None:
+def open_column_queue(consumer: Consumer, handle: int | None, limit: int) -> ColumnQueue | None:
     """Return a column queue of a consumer; None where columns are not available.
 
     Args:
         consumer: open.
-        client_id: its `client.id`, which confirms that its handle was found.
+        handle: its rd_kafka_t; None where it is not available.
         limit: the greatest number of messages of `ColumnQueue.take`.
     """
     library = load_library()
-    if library is None:
-        return None
-    # The handle is the first field of the object after its head.
-    handle = ctypes.c_void_p.from_address(id(consumer) + object.__basicsize__).value
-    if not handle or not library.rdkafka.rd_kafka_name(handle).decode().startswith(f"{client_id}#consumer-"):
-        return None
-    return ColumnQueue(library, consumer, handle, limit)
+    return None if library is None or handle is None else ColumnQueue(library, consumer, handle, limit)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -25,6 +26,7 @@ from ..errors import (
     SettingsRefused,
 )
 
+_Client = TypeVar("_Client")
 _Meaning = tuple[type[BusError], str]
 _Meanings = dict[_Meaning, tuple[int, ...]]
 
@@ -40,7 +42,30 @@ _CHANGING: _Meaning = (
 _REFUSES: _Meaning = (BusRefuses, "Correct the credentials in [kafka-settings].")
 _LATER: _Meaning = (CommitUnconfirmed, "The position is saved again with the next checkpoint.")
 _SUPERSEDED: _Meaning = (Fenced, "Another worker uses the same identity, or the bus aborted the transaction.")
-_UNDELIVERED: _Meaning = (DeliveryFailed, _CHECK)
+_UNDELIVERED: _Meaning = (
+    DeliveryFailed,
+    "No broker has acknowledged them in time; they may have arrived. Check that the brokers run and are not overloaded.",
+)
+_DROPPED: _Meaning = (
+    DeliveryFailed,
+    (
+        "The client dropped them after an earlier failure: an expired transaction, a replaced client, or a transactional id that the brokers have "
+        "forgotten after days of silence. No data was lost."
+    ),
+)
+_REPLACED: _Meaning = (
+    BusUnreachable,
+    "The client did not recover from an outage and was replaced during the request. No data was lost. Try again.",
+)
+_UNKNOWN_HOST: _Meaning = (
+    BusUnreachable,
+    (
+        "No data was lost. Check the host name and the DNS of this machine. If other programs can reach it, this process may have too many open "
+        "files: compare `ls /proc/PID/fd | wc -l` with `ulimit -n`."
+    ),
+)
+TIMED_OUT = frozenset({KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT_QUEUE})
+"""Errors of messages that the brokers did not accept in time."""
 _TOO_LARGE: _Meaning = (
     MessageRefused,
     "Make the record smaller, or raise max.message.bytes of the category and message.max.bytes in [kafka-settings].",
@@ -53,7 +78,6 @@ _OUTAGES: _Meanings = {
     _UNREACHABLE: (
         KafkaError._TRANSPORT,
         KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._RESOLVE,
         KafkaError._TIMED_OUT,
         KafkaError._RETRY,
         KafkaError._INTR,
@@ -62,6 +86,7 @@ _OUTAGES: _Meanings = {
         KafkaError.NETWORK_EXCEPTION,
         KafkaError.BROKER_NOT_AVAILABLE,
     ),
+    _REPLACED: (KafkaError._DESTROY,),
     _CHANGING: (
         KafkaError._WAIT_COORD,
         KafkaError._WAIT_CACHE,
@@ -116,12 +141,9 @@ _OUTAGES: _Meanings = {
         KafkaError._CONFLICT,
         KafkaError._OUTDATED,
     ),
-    _UNDELIVERED: (
-        KafkaError._MSG_TIMED_OUT,
-        KafkaError._TIMED_OUT_QUEUE,
-        KafkaError._PURGE_QUEUE,
-        KafkaError._PURGE_INFLIGHT,
-    ),
+    _UNKNOWN_HOST: (KafkaError._RESOLVE,),
+    _UNDELIVERED: tuple(TIMED_OUT),
+    _DROPPED: (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT),
 }
 _RETRYABLE: _Meanings = {
     _SUPERSEDED: (
@@ -162,8 +184,15 @@ _PERMANENT: _Meanings = {
     (SettingsRefused, "No request was sent. Correct [kafka-settings]."): (
         KafkaError._INVALID_ARG,
         KafkaError.INVALID_SESSION_TIMEOUT,
-        KafkaError.INVALID_TRANSACTION_TIMEOUT,
     ),
+    (
+        SettingsRefused,
+        (
+            "Nothing was read or written. A transaction stays open for a checkpoint interval and ten seconds, and the brokers allow less "
+            "(`transaction.max.timeout.ms`, 15 minutes by default). Shorten the processor's interval, such as `checkpoint = "
+            "ps.CheckpointInterval(time=timedelta(minutes=1))`, or raise that setting of the brokers."
+        ),
+    ): (KafkaError.INVALID_TRANSACTION_TIMEOUT,),
     (BusError, "Ask the cluster's administrator for access to the category."): (KafkaError.TOPIC_AUTHORIZATION_FAILED,),
     (BusError, "Ask the cluster's administrator for access to the consumer group."): (
         KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -181,11 +210,38 @@ _PERMANENT: _Meanings = {
         BucketMismatch,
         "It was deleted, or has fewer buckets than declared: `penstock category describe` shows which, and `penstock category create` creates it.",
     ): (KafkaError._UNKNOWN_PARTITION,),
+    (
+        BusError,
+        (
+            "Another program uses this consumer group, which has the processor's name. No event was processed. Stop that program, or give it another "
+            "group.id."
+        ),
+    ): (KafkaError.INCONSISTENT_GROUP_PROTOCOL,),
+    (
+        BusError,
+        (
+            "The brokers accept less metadata with a position than a checkpoint needs. The position was not saved. Set offset.metadata.max.bytes of the "
+            "brokers to 4096, which is Kafka's default."
+        ),
+    ): (KafkaError.OFFSET_METADATA_TOO_LARGE,),
     (BusError, "Too few brokers are running. Nothing was changed. Check the brokers, then try again."): (
         KafkaError.INVALID_REPLICATION_FACTOR,
     ),
     (BusError, "Nothing was created. Correct the `settings` of the category."): (KafkaError.INVALID_CONFIG,),
-    (BusError, "Use only letters, digits, '.', '_' and '-', at most 249."): (KafkaError.TOPIC_EXCEPTION,),
+    (
+        BusError,
+        (
+            "The cluster has a policy for new topics. Nothing was created. Declare `settings` and `replicas` that it permits, or let the administrators of "
+            "the cluster create the topic."
+        ),
+    ): (KafkaError.POLICY_VIOLATION,),
+    (
+        BusError,
+        (
+            "Nothing was created. Choose another name: at most 249 letters, digits, '.', '_' and '-'. Names that differ only by '.' and '_' are the same for "
+            "Kafka's metrics."
+        ),
+    ): (KafkaError.TOPIC_EXCEPTION,),
     (CategoryExists, "It was not changed. `penstock category describe` shows its settings."): (
         KafkaError.TOPIC_ALREADY_EXISTS,
     ),
@@ -207,6 +263,27 @@ _PERMANENT: _Meanings = {
 _MEANING: dict[int, _Meaning] = {
     code: meaning for table in (_OUTAGES, _RETRYABLE, _PERMANENT) for meaning, codes in table.items() for code in codes
 }
+
+
+def open_client(kind: Callable[[dict[str, Any]], _Client], configuration: dict[str, Any], request: str) -> _Client:
+    """Return a new client of the library.
+
+    Args:
+        kind: its class.
+        configuration: its settings.
+        request: its purpose, as the start of a sentence.
+
+    Raises:
+        SettingsRefused: the library rejects a setting; it raises several types of errors.
+    """
+    try:
+        return kind(configuration)
+    except KafkaException as error:
+        raise translate(error.args[0], request) from error
+    except (TypeError, ValueError) as error:
+        raise SettingsRefused(
+            f"{request}: {str(error).rstrip('.')}. No request was sent. Correct [kafka-settings]."
+        ) from error
 
 
 def translate(error: KafkaError, request: str) -> BusError:

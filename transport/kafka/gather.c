@@ -28,6 +28,7 @@ typedef struct {
     int (*header)(const void *headers, size_t index, const char **name, const void **value, size_t *size);
     const char *(*topic_name)(const void *topic);
     void (*destroy)(message_t *message);
+    int are_values_in_records;
 } client_t;
 
 enum { OUT_OF_MEMORY = -1, TOPIC_NAME_BYTES = 256, MAX_VARINT_BYTES = 10 };
@@ -76,30 +77,29 @@ static size_t to_varint(size_t size, unsigned char *varint) {
     return length;
 }
 
-/* Tells whether a record has no headers, by its bytes. librdkafka lets a value point into the record as the broker sent it, where the size
-   of the value comes before it, and the number of headers after it (message format 2 of the Kafka protocol). Elsewhere the size is not
-   before it, and the client is asked; this takes 0.1 µs, because it allocates a reader for each message without headers.
-   Older formats have no headers. An empty value may be elsewhere. */
-static int is_without_headers(const message_t *message) {
+/* Tells whether a record has no headers, by its bytes; only for clients whose values are in records as the broker sent them (message format 2 of
+   the Kafka protocol). There, a length of at least six bytes, the key and the size of the value come before the value, and the number of headers
+   after it. All are in one allocation: the answer of the broker, or what it was unpacked to. Older formats have four bytes of size before
+   the value, which are never equal to it as a varint, so the byte after the value is not read; they have no headers. An empty value may be elsewhere. */
+static int is_without_headers(const client_t *client, const message_t *message) {
     const unsigned char *value = message->value;
     unsigned char size[MAX_VARINT_BYTES];
-    if (!message->value_size)
+    if (!client->are_values_in_records || !message->value_size)
         return 0;
     size_t length = to_varint(message->value_size, size);
     return memcmp(value - length, size, length) == 0 && value[message->value_size] == 0;
 }
 
-static int has_headers(const client_t *client, const message_t *message, void **headers) {
-    return !is_without_headers(message) && client->headers(message, headers) == 0;
+/* Returns the headers of a message, or NULL. The client takes about 50 ns to find none, because it allocates a reader for each message. */
+static void *headers_of(const client_t *client, const message_t *message) {
+    void *headers;
+    return !is_without_headers(client, message) && client->headers(message, &headers) == 0 ? headers : NULL;
 }
 
-static void add_headers(const client_t *client, const message_t *message, sizes_t *sizes) {
-    void *headers;
+static void add_headers(const client_t *client, const void *headers, sizes_t *sizes) {
     const char *name;
     const void *value;
     size_t size;
-    if (!has_headers(client, message, &headers))
-        return;
     for (size_t at = 0; client->header(headers, at, &name, &value, &size) == 0; at++) {
         sizes->headers++;
         sizes->header_bytes += (int64_t)(strlen(name) + (value ? size : 0));
@@ -131,8 +131,8 @@ static run_t *add_run(gathering_t *gathering, const message_t *message) {
     return run;
 }
 
-/* Finds the bucket of each message but the errors, and measures its columns. */
-static int measure(gathering_t *gathering) {
+/* Finds the bucket and the headers of each message but the errors, and measures its columns. */
+static int measure(gathering_t *gathering, void **headers) {
     run_t *run = NULL;
     for (int64_t i = 0; i < gathering->taken; i++) {
         message_t *message = gathering->messages[i];
@@ -144,7 +144,9 @@ static int measure(gathering_t *gathering) {
         run->sizes.messages++;
         run->sizes.values += (int64_t)message->value_size + 1;
         run->sizes.keys += (int64_t)message->key_size;
-        add_headers(gathering->client, message, &run->sizes);
+        headers[i] = headers_of(gathering->client, message);
+        if (headers[i])
+            add_headers(gathering->client, headers[i], &run->sizes);
     }
     return 0;
 }
@@ -178,8 +180,7 @@ static int64_t append(char *buffer, int64_t end, const void *bytes, size_t size)
 }
 
 /* Appends a message to columns that contain what `filled` counts, and counts it. */
-static void copy(const client_t *client, const message_t *message, columns_t *to, sizes_t *filled) {
-    void *headers;
+static void copy(const client_t *client, const message_t *message, const void *headers, columns_t *to, sizes_t *filled) {
     int kind = 0;
     int64_t at = filled->messages++;
     to->offset[at] = message->offset;
@@ -190,7 +191,7 @@ static void copy(const client_t *client, const message_t *message, columns_t *to
     to->value_end[at] = filled->values = append(to->values, filled->values, message->value, message->value_size);
     to->values[filled->values++] = '\n';
     to->key_end[at] = filled->keys = append(to->keys, filled->keys, message->key, message->key_size);
-    if (has_headers(client, message, &headers)) {
+    if (headers) {
         const char *name;
         const void *value;
         size_t size;
@@ -205,7 +206,7 @@ static void copy(const client_t *client, const message_t *message, columns_t *to
 }
 
 /* Copies all messages into the columns of their runs, and releases them; errors move to the front of the messages. */
-static int copy_all(gathering_t *gathering) {
+static int copy_all(gathering_t *gathering, void *const *headers) {
     columns_t *columns = calloc((size_t)gathering->count + 1, sizeof *columns);
     sizes_t *filled = calloc((size_t)gathering->count + 1, sizeof *filled);
     int failed = columns && filled ? 0 : OUT_OF_MEMORY;
@@ -226,7 +227,7 @@ static int copy_all(gathering_t *gathering) {
         }
         run = run_of(gathering, message, run);
         ptrdiff_t at = run - gathering->runs;
-        copy(gathering->client, message, &columns[at], &filled[at]);
+        copy(gathering->client, message, headers[i], &columns[at], &filled[at]);
         gathering->client->destroy(message);
     }
     free(columns);
@@ -238,8 +239,10 @@ static void *gather(void *given) {
     gathering_t *gathering = given;
     ptrdiff_t taken = gathering->client->consume(gathering->queue, 0, gathering->messages, (size_t)gathering->limit);
     gathering->taken = taken > 0 ? taken : 0;
-    if (measure(gathering) || copy_all(gathering))
+    void **headers = malloc(((size_t)gathering->taken + 1) * sizeof *headers);
+    if (!headers || measure(gathering, headers) || copy_all(gathering, headers))
         gathering->taken = OUT_OF_MEMORY;
+    free(headers);
     return NULL;
 }
 

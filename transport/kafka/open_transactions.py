@@ -8,11 +8,15 @@ second time.
 
 So a new writer checks the buckets of its identity for open transactions. If it finds any, it aborts a transaction of its own in these
 buckets, whose markers end all open transactions of the identity. Transactions of other identities stay unchanged.
+
+An overloaded broker that its controller takes for dead does the same with a commit that it has confirmed to the client. So a commit counts when
+the group's positions show it, and not before: until then, the next writer may abort it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import time
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -21,9 +25,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from ..errors import MissingCategory
 from ..messages import Bucket
-from .catalog import KafkaCatalog
+from .catalog import SETTLE_STEP_S, KafkaCatalog
 from .error_translation import translate
-from .reader import Group
+from .reader import GroupCategories
 from .settings import KafkaSettings
 
 ABORTED_KEY = b"penstock.aborted"
@@ -61,12 +65,48 @@ class OpenTransactions:
     """
 
     def __init__(
-        self, settings: KafkaSettings, catalog: KafkaCatalog, writes: Collection[str], group: Group | None
+        self, settings: KafkaSettings, catalog: KafkaCatalog, writes: Collection[str], group: GroupCategories | None
     ) -> None:
         self._settings = settings
         self._catalog = catalog
         self._writes = writes
         self._group = group
+        self._client: Consumer | None = None
+
+    def are_in_force(self, committed: Sequence[TopicPartition], limit_s: float) -> bool:
+        """Return whether the group's positions are those of a transaction, or later ones; False if they stay undecided for the limit.
+
+        Raises:
+            BusError: the positions cannot be read.
+        """
+        wanted = {(each.topic, each.partition): each.offset for each in committed}
+        deadline = time.monotonic() + limit_s
+        while True:
+            try:
+                found = self._positions.committed([TopicPartition(*bucket) for bucket in wanted], limit_s)
+            except KafkaException as error:
+                if error.args[0].code() not in _UNDECIDED:
+                    raise translate(error.args[0], "The positions of a transaction were not read") from error
+                if time.monotonic() > deadline:
+                    return False
+                time.sleep(SETTLE_STEP_S)
+            else:
+                return all(each.offset >= wanted[each.topic, each.partition] for each in found)
+
+    @property
+    def _positions(self) -> Consumer:
+        """The client of the group's positions. It lives as long as the writer, which is replaced after an outage."""
+        if self._group is None:
+            raise TypeError("a writer without a member was asked for the positions of its group")
+        if self._client is None:
+            self._client = Consumer(self._settings.for_positions(self._group.name))
+        return self._client
+
+    def close(self) -> None:
+        """Close the client of the group's positions. May be repeated."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
 
     def find(self) -> LeftOpen | None:
         """Return the open transactions; None without any.
@@ -84,7 +124,7 @@ class OpenTransactions:
                 stable, ends = self._catalog.stable_ends(name), self._catalog.ends(name)
                 yield from (Bucket(name, number) for number, end in ends.items() if stable[number] < end)
 
-    def _with_positions(self, buckets: tuple[Bucket, ...], group: Group) -> LeftOpen:
+    def _with_positions(self, buckets: tuple[Bucket, ...], group: GroupCategories) -> LeftOpen:
         """Add an undecided position of the group, if there is one."""
         partitions = [TopicPartition(name, number) for name in group.categories for number in self._catalog.ends(name)]
         client = Consumer(self._settings.for_positions(group.name))

@@ -10,7 +10,7 @@ from operator import attrgetter
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from ..messages import Bucket, Position
-from .error_translation import is_transient
+from .error_translation import is_transient, open_client
 from .positions import to_read
 from .settings import KafkaSettings
 
@@ -21,7 +21,7 @@ class Peeker:
     """Reads the next message of buckets, outside of any group. One thread; close it."""
 
     def __init__(self, settings: KafkaSettings) -> None:
-        self._consumer = Consumer(settings.for_peeking())
+        self._consumer = open_client(Consumer, settings.for_peeking(), "The oldest waiting events were not read")
 
     def arrivals_ms(self, positions: Collection[Position], limit_s: float) -> dict[Position, int]:
         """Return the arrival time of the first message at or after each position. Omits positions without a message or a timely answer."""

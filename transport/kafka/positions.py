@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
-from ...processors.time.watermarks import NEVER_MS
+from ...processors.time import NEVER_MS
 from ..messages import Bucket, Position
 
 _CHECKPOINT = "checkpoint "

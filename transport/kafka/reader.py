@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Collection, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import groupby
+from threading import Lock
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from ..bus import Ownership
-from ..errors import BusUnreachable, CommitUnconfirmed, MembershipLost, OffsetOutOfRange
+from ..bounded_calls import RunningCall
+from ..bus import OwnershipListener
+from ..errors import BusError, BusUnreachable, CommitUnconfirmed, IdentityTaken, MembershipLost, OffsetOutOfRange
 from ..messages import Bucket, End, Polled, Position, RawBatch
 from .catalog import SETTLE_LIMIT_S, SETTLE_STEP_S
+from .client_handle import open_with_handle
 from .column_queue import ColumnQueue, open_column_queue
 from .error_translation import is_transient, membership_lost, translate, translated
+from .liveness import Liveness
 from .positions import is_membership, to_commit, to_read
 from .settings import KafkaSettings
 
+_LOG = logging.getLogger("penstock.kafka")
 SEEK_LIMIT_S = 5.0
 """The time limit for the client to accept a new offset. If it has lost the bucket, the next poll reports that."""
 ASSIGNING_S = 1.0
@@ -31,7 +37,7 @@ POLL_LIMIT = 10_000
 """The greatest number of messages of a poll."""
 
 
-class Group(NamedTuple):
+class GroupCategories(NamedTuple):
     """A consumer group and its categories."""
 
     name: str
@@ -45,20 +51,40 @@ class KafkaScanner:
     has fetched then come as objects.
 
     Args:
+        settings: the cluster.
         configuration: the client's.
+        categories: the categories to read.
         request: the purpose, for errors.
     """
 
     poll_limit = POLL_LIMIT
 
-    def __init__(self, configuration: dict[str, Any], request: str) -> None:
-        self._consumer = Consumer(configuration)
-        self._columns = open_column_queue(self._consumer, configuration.get("client.id", "rdkafka"), POLL_LIMIT)
+    def __init__(
+        self, settings: KafkaSettings, configuration: dict[str, Any], categories: Sequence[str], request: str
+    ) -> None:
+        self._configuration = configuration
         self._request = request
-        self._open = True
+        self._closing = Lock()
+        self._liveness = Liveness(settings, request, categories[0] if categories else None)
+        self._connect()
         self._paused: set[Bucket] = set()
         self._new: Collection[Bucket] = ()
         self._new_until_s = 0.0
+
+    def _connect(self) -> None:
+        self._consumer, handle = open_with_handle(Consumer, self._configuration, self._request)
+        self._columns = open_column_queue(self._consumer, handle, POLL_LIMIT)
+        self._open = True
+
+    @contextmanager
+    def _opening(self) -> Iterator[None]:
+        """Translate errors of the block, and close the client after them: the caller receives no reader to close."""
+        try:
+            with translated(self._request):
+                yield
+        except BaseException:
+            self.close()
+            raise
 
     def _drop_gathered(self, buckets: Collection[Bucket]) -> None:
         """Forget messages that no poll has returned, because the buckets are read from another offset, or no more."""
@@ -71,11 +97,24 @@ class KafkaScanner:
 
     def poll(self, timeout_s: float) -> Polled:
         """Return the next messages; wait up to `timeout_s` if there are none."""
-        if self._columns is None:
-            return self._poll_client(timeout_s)
-        polled = self._poll_columns(self._columns)
+        polled = self._poll_once(timeout_s)
+        if polled.batches or polled.ended:
+            self._liveness.note_answer()
+        elif self._liveness.is_lost(self._consumer):
+            self._replace()
+        return polled
+
+    def _replace(self) -> None:
+        """Replace the client, which does not recover from an outage."""
+        raise NotImplementedError
+
+    def _poll_once(self, timeout_s: float) -> Polled:
         deadline_s = time.monotonic() + timeout_s
+        polled = self._poll_client(timeout_s) if self._columns is None else self._poll_columns(self._columns)
         while not (polled.batches or polled.ended) and (left_s := deadline_s - time.monotonic()) > 0:
+            if self._columns is None:
+                polled = self._poll_client(left_s)  # an error of the connection ended the last one early
+                continue
             self._columns.wait(min(left_s, FORWARD_STEP_S) if self._new else left_s)
             polled = self._poll_columns(self._columns)
         return polled
@@ -128,42 +167,90 @@ class KafkaScanner:
     def close(self) -> None:
         """Release the buckets."""
         if self._open:
-            self._open = False
-            if self._columns is not None:
-                self._columns.close()
-            with translated(self._request):
-                self._consumer.close()
+            with self._closing:
+                self._open = False
+            self._close_client()
+
+    def _close_client(self) -> None:
+        if self._columns is not None:
+            self._columns.close()
+        with translated(self._request):
+            self._consumer.close()
 
 
 class GroupReader(KafkaScanner):
-    """A member of a consumer group, which calls `Ownership` when its buckets change.
+    """A member of a consumer group, which calls `OwnershipListener` when its buckets change.
 
     `start` assigns a bucket to the client, with its offset. If the bucket were assigned earlier and moved by a seek, the client might return
     to the first event: a late answer to its own offset request overrides the seek.
     """
 
     def __init__(
-        self, settings: KafkaSettings, group: str, categories: Sequence[str], ownership: Ownership, identity: str | None
+        self,
+        settings: KafkaSettings,
+        group: str,
+        categories: Sequence[str],
+        ownership: OwnershipListener,
+        identity: str | None,
     ) -> None:
-        self.group = Group(group, tuple(categories))
+        self.group = GroupCategories(group, tuple(categories))
+        self.session_s = settings.session_timeout_s
+        self._poll_interval_s = settings.poll_interval_s
+        self._has_overslept = False
         self._cooperative = len(categories) == 1
         self._ownership = ownership
         self._reading: dict[Bucket, int] = {}
+        self._commit: RunningCall[object] | None = None
         configuration = settings.for_reader(group, identity, co_partitioned=not self._cooperative)
-        super().__init__(configuration, f"Reading {', '.join(categories)} as group {group}")
-        with translated(self._request):
+        super().__init__(settings, configuration, categories, f"Reading {', '.join(categories)} as group {group}")
+        with self._opening():
             self._consumer.subscribe(
                 list(categories), on_assign=self._on_assigned, on_revoke=self._on_revoked, on_lost=self._on_lost
             )
 
     def poll(self, timeout_s: float) -> Polled:
         """Return the next messages; wait up to `timeout_s` if there are none."""
-        polled = super().poll(timeout_s)
+        with self._naming_the_cause():
+            polled = super().poll(timeout_s)
         for batch in polled.batches:
             self._advance(batch.bucket, batch.next_offset)
         for bucket, end in polled.ended:
             self._advance(bucket, end)
         return polled
+
+    def keep_alive(self) -> None:
+        """Count as polling, while the process works. Any thread."""
+        with self._closing:
+            if self._open and self._columns is not None:
+                self._columns.keep_alive()
+
+    def _ended(self, error: KafkaError, bucket: Bucket, offset: int) -> End | None:
+        if error.code() == KafkaError._MAX_POLL_EXCEEDED:
+            self._has_overslept = True
+            _LOG.warning("%s", self._overslept)
+        return super()._ended(error, bucket, offset)
+
+    @property
+    def _overslept(self) -> str:
+        return (
+            f"{self._request}: the worker did not poll for more than {self._poll_interval_s:.0f} s (max.poll.interval.ms in [kafka-settings]), so it "
+            "left its group: its process was paused, or a step of its loop took longer. The events since the last checkpoint are read again."
+        )
+
+    @contextmanager
+    def _naming_the_cause(self) -> Iterator[None]:
+        """After a long time without a poll, the client has left the group itself, and takes its own new membership for another process's."""
+        try:
+            yield
+        except IdentityTaken as error:
+            if not self._has_overslept:
+                raise
+            raise MembershipLost(self._overslept) from error
+
+    def _replace(self) -> None:
+        raise MembershipLost(
+            f"{self._request}: the client does not recover from an outage. The worker joins the group again."
+        )
 
     def _advance(self, bucket: Bucket, offset: int) -> None:
         if bucket in self._reading:
@@ -223,11 +310,28 @@ class GroupReader(KafkaScanner):
                 f"{self._request}: positions were not saved, because this reader is not a member of the group at present. They are saved "
                 "with the next checkpoint."
             )
+        # Without a coordinator, the client keeps the commit for a whole session, and nothing polls meanwhile.
+        self._commit = RunningCall(lambda: self._consumer.commit(offsets=offsets, asynchronous=False))
+        if self._liveness.is_lost_during(self._commit):
+            self._replace()
         try:
-            with translated(f"{self._request}: positions were not saved"):
-                self._consumer.commit(offsets=offsets, asynchronous=False)
+            with self._naming_the_cause(), translated(f"{self._request}: positions were not saved"):
+                self._commit.result()
         except BusUnreachable as error:
             raise CommitUnconfirmed(str(error)) from error
+
+    def _close_client(self) -> None:
+        if self._commit is None or self._commit.ends(0):
+            super()._close_client()
+            return
+        commit, close = self._commit, super()._close_client
+
+        def close_after_commit() -> None:
+            commit.ends()
+            with suppress(BusError):  # another client has taken its place
+                close()
+
+        RunningCall(close_after_commit)
 
     def _on_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         with translated(self._request):
@@ -278,11 +382,27 @@ class BucketScanner(KafkaScanner):
 
     def __init__(self, settings: KafkaSettings, positions: Sequence[Position]) -> None:
         categories = sorted({position.bucket.category for position in positions})
-        super().__init__(settings.for_scanner(), f"Reading {', '.join(categories)}")
-        self._learn_leaders({position.bucket.category for position in positions if position.offset is None})
-        with translated(self._request):
-            self._consumer.assign(to_read(positions))
-        self._forward_from_now_on([position.bucket for position in positions])
+        super().__init__(settings, settings.for_scanner(), categories, f"Reading {', '.join(categories)}")
+        self._positions = {position.bucket: position.offset for position in positions}
+        self._assign()
+
+    def _assign(self) -> None:
+        with self._opening():
+            self._learn_leaders({bucket.category for bucket, offset in self._positions.items() if offset is None})
+            self._consumer.assign(to_read(Position(*reading) for reading in self._positions.items()))
+        self._forward_from_now_on(list(self._positions))
+
+    def poll(self, timeout_s: float) -> Polled:
+        """Return the next messages; wait up to `timeout_s` if there are none."""
+        polled = super().poll(timeout_s)
+        self._positions |= dict(polled.ended)  # first, since a bucket may have had an end before these messages
+        self._positions |= {batch.bucket: batch.next_offset for batch in polled.batches}
+        return polled
+
+    def _replace(self) -> None:
+        self.close()
+        self._connect()
+        self._assign()
 
     def _learn_leaders(self, categories: Collection[str]) -> None:
         """Ask for the leaders of buckets whose first offset the client has to ask for.

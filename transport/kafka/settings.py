@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..errors import SettingsRefused
 from ..messages import CERTAINLY_FITS_BYTES, MESSAGE_LIMIT
+from ..named_files import problem_of
 from .client_log import CLIENT_LOG, outage_reporter
 
 Value = str | int | bool
@@ -18,10 +19,17 @@ Value = str | int | bool
 _CRITICAL, _EVERYTHING = 2, 7
 
 _CONNECTING: dict[str, Value] = {
-    # Reconnect within a second of a broker's return; the default waits up to ten.
-    "reconnect.backoff.max.ms": 1000,
-    # A new client knows one address, then connects to the brokers of the cluster half of this time later; the default is 100 ms.
-    "reconnect.backoff.ms": 20,
+    # Many clients that try each second take from a machine what its broker needs to start.
+    "reconnect.backoff.max.ms": 10_000,
+    # With sparse connections (the default), each waiting call tries to connect without a pause: in an outage, hundreds of times a second.
+    # And a new client connects to the brokers of its cluster only after a pause.
+    "enable.sparse.connections": False,
+    # A client that starts again from its first addresses (the default) does so without a pause, each time with a new thread.
+    # `Liveness` replaces a client whose brokers have all moved.
+    "metadata.recovery.strategy": "none",
+    # A broker that ends a quiet connection looks like an outage. Kafka does so after 10 minutes, a service of Azure after 4, a load balancer often
+    # after 5; the client's own end is silent.
+    "connections.max.idle.ms": 180_000,
 }
 
 _PROTOCOLS = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
@@ -34,12 +42,28 @@ BOOTSTRAP_BROKER = -1
 
 DEFAULT_SESSION_TIMEOUT_MS = 45_000
 """The default of librdkafka."""
+DEFAULT_POLL_INTERVAL_MS = 300_000
+"""The default of librdkafka."""
+DEFAULT_DELIVERY_LIMIT_MS = 300_000
+"""The default of librdkafka for `message.timeout.ms`."""
 
 _PEM_FILES = {
     "ssl.ca.location": "ssl.ca.pem",
     "ssl.certificate.location": "ssl.certificate.pem",
     "ssl.key.location": "ssl.key.pem",
 }
+
+_TLS_FILES = (
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.keystore.location",
+    "ssl.crl.location",
+)
+_LIBRARIES = ("plugin.library.paths", "ssl.engine.location")
+"""Settings with libraries: files, or names that the system looks up."""
+_LIBRARY_ENDINGS = ("", ".so", ".dylib", ".dll")
+"""The client adds the ending of the system if a library is named without one."""
 
 HEARTBEAT_MS = 500
 """The time after which a member learns at the latest that its group rebalances. Moved buckets wait for it; the client's default is 3 s."""
@@ -95,6 +119,10 @@ class KafkaSettings:
                     f"The Kafka address {self.bootstrap!r} {'is empty' if not self.bootstrap.strip() else 'contains an empty part'}. No request was sent. Name "
                     "HOST:PORT, or several with commas between, such as localhost:9092."
                 )
+            if broker.count("[") != broker.count("]"):
+                raise SettingsRefused(
+                    f"The Kafka address {broker.strip()!r} has an open bracket. No request was sent. Write an IPv6 address in brackets, such as [::1]:9092."
+                )
             scheme, separator, rest = broker.strip().rpartition("://")
             if separator and scheme.upper() not in _PROTOCOLS:
                 raise SettingsRefused(
@@ -114,10 +142,22 @@ class KafkaSettings:
         """Return the host names of the address that this machine cannot resolve."""
         return [host for host in map(_host, self.bootstrap.split(",")) if not _is_known(host)]
 
+    def _number(self, name: str, default: float) -> float:
+        """Return a setting that is a number; the default in place of another text, which the client refuses by its name when it is opened."""
+        try:
+            return float(self.further.get(name, default))
+        except ValueError:
+            return default
+
     @property
     def session_timeout_s(self) -> float:
         """The time after which Kafka ends the membership of a vanished reader, in seconds."""
-        return int(self.further.get("session.timeout.ms", DEFAULT_SESSION_TIMEOUT_MS)) / 1000
+        return self._number("session.timeout.ms", DEFAULT_SESSION_TIMEOUT_MS) / 1000
+
+    @property
+    def poll_interval_s(self) -> float:
+        """The time after which a reader that does not poll leaves its group, in seconds."""
+        return self._number("max.poll.interval.ms", DEFAULT_POLL_INTERVAL_MS) / 1000
 
     @property
     def message_limit(self) -> int:
@@ -174,26 +214,50 @@ class KafkaSettings:
             "fetch.message.max.bytes": 1,
             "queued.min.messages": 1,
             "auto.offset.reset": "earliest",
+            # The first message of an open transaction waits, too.
+            "isolation.level": "read_uncommitted",
         }
         return self._with({**_READING, **minimal, "group.id": "penstock-peek"})
 
     def for_positions(self, group: str) -> dict[str, Any]:
-        """Return the configuration of a client that reads and sets a group's positions without joining the group."""
-        return self._with({"group.id": group, "isolation.level": "read_committed", "enable.auto.commit": False})
+        """Return the configuration of a client that reads and sets a group's positions without joining the group.
 
-    def for_writer(self) -> dict[str, Any]:
-        """Return a producer's configuration."""
-        return self._with(_WRITING)
+        It soon asks again for positions whose transaction has just ended: the client's default is 100 ms, which every commit would wait for.
+        """
+        undecided: dict[str, Value] = {"retry.backoff.ms": 5}
+        return self._with(
+            {**undecided, "group.id": group, "isolation.level": "read_committed", "enable.auto.commit": False}
+        )
+
+    def for_writer(self, limit_s: float | None = None) -> dict[str, Any]:
+        """Return a producer's configuration.
+
+        Args:
+            limit_s: the longest time for the delivery of a message, whatever the user's settings say; None for theirs.
+        """
+        configuration = self._with(_WRITING)
+        if limit_s is None:
+            return configuration
+        limit_ms = int(limit_s * 1000)
+        text = str(configuration.get("message.timeout.ms", limit_ms))
+        if not text.isdecimal():
+            return configuration  # the client refuses it by its name
+        own_ms = int(text) or limit_ms  # 0 is no limit
+        return configuration | {"message.timeout.ms": min(own_ms, limit_ms)}
 
     def for_transactional_writer(self, identity: str, timeout_s: float) -> dict[str, Any]:
         """Return a transactional producer's configuration."""
+        limit_ms = int(self._number("transaction.timeout.ms", timeout_s * 1000))
         transactional: dict[str, Value] = {
             "transactional.id": identity,
-            "transaction.timeout.ms": int(timeout_s * 1000),
+            "transaction.timeout.ms": limit_ms,
+            "message.timeout.ms": limit_ms,  # the client's default is shorter than a long transaction
         }
         return self._with({**_WRITING, **transactional})
 
     def _with(self, ours: Mapping[str, Value]) -> dict[str, Any]:
+        self._expect_tokens()
+        self._expect_files()
         reporting = {
             "error_cb": outage_reporter(self.bootstrap),
             "logger": CLIENT_LOG,
@@ -201,6 +265,48 @@ class KafkaSettings:
             "log_level": _EVERYTHING if CLIENT_LOG.isEnabledFor(logging.DEBUG) else _CRITICAL,
         }
         return {"bootstrap.servers": self.bootstrap, **reporting, **_CONNECTING, **ours, **self.further}
+
+    def _expect_tokens(self) -> None:
+        """Raise SettingsRefused for tokens without a source: the client would wait for one for ever, as if no broker answered."""
+        name, mechanism = self._mechanism
+        has_source = (
+            self.further.get("sasl.oauthbearer.method", "").lower() == "oidc"
+            or self.further.get("enable.sasl.oauthbearer.unsecure.jwt") == "true"
+        )
+        if mechanism == "OAUTHBEARER" and not has_source:
+            raise SettingsRefused(
+                f"{name} is OAUTHBEARER, but nothing says where tokens come from. No request was sent. Add to [kafka-settings]: "
+                'sasl.oauthbearer.method = "oidc", sasl.oauthbearer.token.endpoint.url, sasl.oauthbearer.client.id and sasl.oauthbearer.client.secret.'
+            )
+
+    def _expect_files(self) -> None:
+        """Raise SettingsRefused for a setting that names a file which this process cannot read."""
+        for setting, name in self._named_files():
+            # "probe" makes the client look for the system's certificates.
+            problem = problem_of(name, or_folder=setting == "ssl.ca.location") if name != "probe" else ""
+            if problem:
+                raise SettingsRefused(
+                    f"{setting} {problem}. No request was sent. Correct [kafka-settings], or make the file readable for this process."
+                )
+
+    def _named_files(self) -> Iterator[tuple[str, str]]:
+        """Yield the settings that name files which the client will read, with the names of these files."""
+        protocol = self.further.get("security.protocol", "").upper()
+        used = [
+            *(_TLS_FILES if protocol.endswith("SSL") else ()),
+            *(("sasl.kerberos.keytab",) if protocol.startswith("SASL") and self._mechanism[1] == "GSSAPI" else ()),
+        ]
+        yield from ((setting, self.further[setting]) for setting in used if self.further.get(setting))
+        for setting in _LIBRARIES:
+            for name in self.further.get(setting, "").split(";"):
+                if "/" in name and not any(Path(name + ending).is_file() for ending in _LIBRARY_ENDINGS):
+                    yield setting, name
+
+    @property
+    def _mechanism(self) -> tuple[str, str]:
+        """The setting with the SASL mechanism, and the mechanism."""
+        name = "sasl.mechanism" if "sasl.mechanism" in self.further else "sasl.mechanisms"
+        return name, self.further.get(name, "GSSAPI").upper()
 
 
 def _pem_in(setting: str, path: Path) -> str | None:

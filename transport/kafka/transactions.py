@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from ...processors import backoff
 from ..bounded_calls import NoAnswer, call_with_limit
-from ..errors import Aborted, BusError, BusUnreachable, DeliveryFailed, Fenced
+from ..errors import Aborted, BusError, BusUnreachable, DeliveryFailed, Fenced, OutputsTimedOut, unconfirmed_commit
 from ..messages import Outgoing, Position
 from .error_translation import is_outage, is_retryable, translate, translated
+from .liveness import ASK_LIMIT_S, is_answered
 from .open_transactions import ABORTED_KEY, LeftOpen, OpenTransactions
 from .positions import is_membership, to_commit
 from .settings import KafkaSettings
@@ -26,6 +29,10 @@ OPENING_LIMIT_S = 300.0
 COMMIT_LIMIT_S = 30.0
 """The time limit for repeating a step of a commit. Then a new writer has a better chance: after a broker restart, an old one may search for the
 coordinator forever."""
+CONFIRMATION_LIMIT_S = 10.0
+"""The time limit for the group's positions to show a commit that the coordinator has confirmed; it usually takes milliseconds."""
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.01, 1.0
+"""The bounds of the times between attempts: in an outage, the client often fails at once."""
 ANSWER_LIMIT_S = 3 * STEP_LIMIT_S
 """The time limit for an attempt to return, in case the client ignores the attempt's own limit."""
 
@@ -53,33 +60,62 @@ class KafkaTransactionalWriter(KafkaWriter):
         *,
         opening_limit_s: float = OPENING_LIMIT_S,
     ) -> None:
-        super().__init__(settings.for_transactional_writer(identity, timeout_s), STEP_LIMIT_S)
+        super().__init__(settings, settings.for_transactional_writer(identity, timeout_s), STEP_LIMIT_S)
+        self._began_s = 0.0
         self._identity = identity
         self._membership = membership
+        self._open_transactions = open_transactions
         self._member: bytes | None = None
         self._is_open = False
         self._is_responsive = True
-        # Ends the open transaction of an earlier process of this identity, and fences the process if it still runs.
-        self._retry_step(lambda: self._producer.init_transactions(STEP_LIMIT_S), opening_limit_s)
-        self._abort_left_open(open_transactions, opening_limit_s)
+        try:
+            self._initialise(opening_limit_s)
+            self._abort_left_open(opening_limit_s)
+        except BaseException:
+            # Later, the client would still open a transaction of this identity, and fence the next writer.
+            if self._is_responsive:
+                self._release()
+            raise
 
-    def _abort_left_open(self, open_transactions: OpenTransactions, limit_s: float) -> None:
+    def _initialise(self, limit_s: float) -> None:
+        """End the open transaction of an earlier process of this identity, and fence the process if it still runs."""
+        try:
+            self._retry_step(lambda: self._producer.init_transactions(STEP_LIMIT_S), limit_s)
+        except BusUnreachable as error:
+            if not is_answered(self._producer, None, ASK_LIMIT_S):
+                raise
+            raise BusUnreachable(
+                f"Transaction of {self._identity}: brokers answer, but none of them coordinates transactions. Outputs exactly once wait, and nothing is "
+                "lost. This passes while a cluster starts. If it stays, the cluster has no transactions: its service does not support them, or "
+                "transaction.state.log.replication.factor is greater than its number of brokers. Then correct the brokers, or declare "
+                "`output_semantics = penstock.Semantics.AT_LEAST_ONCE`."
+            ) from error
+
+    def _abort_left_open(self, limit_s: float) -> None:
         """Abort transactions that the coordinator has ended without a marker; see `OpenTransactions`."""
-        deadline = time.monotonic() + limit_s
+        deadline, waits_s = time.monotonic() + limit_s, backoff(FIRST_WAIT_S, LONGEST_WAIT_S)
         while True:
             try:
-                found = open_transactions.find()
+                found = self._open_transactions.find()
                 if found is not None:
                     self._abort_in(found)
-            except (BusUnreachable, Aborted) as error:
+            except (BusUnreachable, Aborted, OutputsTimedOut) as error:
                 if time.monotonic() > deadline:
                     raise
                 _LOG.info("%s", error)
+                time.sleep(next(waits_s))
             else:
                 return
 
     def _abort_in(self, found: LeftOpen) -> None:
         """Abort a transaction in the same buckets: its markers end all open transactions of this identity there."""
+        if found.offset is not None:
+            _LOG.warning(
+                "Transaction of %s: an earlier one was left open in %s and in the positions of its group. It is aborted, and its events are read "
+                "again.",
+                self._identity,
+                ", ".join(map(str, found.buckets)) or "no category",
+            )
         self._begin()
         for category, number in found.buckets:
             with translated(f"The open transaction in {category}/{number} was not aborted"):
@@ -98,20 +134,47 @@ class KafkaTransactionalWriter(KafkaWriter):
     def send(self, category: str, messages: Iterable[Outgoing]) -> None:
         """Queue messages in the transaction."""
         self._begin()
-        super().send(category, messages)
+        with self._blaming_time():  # it waits while the queue of the client is full
+            super().send(category, messages)
 
     def _begin(self) -> None:
         if not self._is_open:
             with translated(f"The transaction of {self._identity} was not begun"):
                 self._producer.begin_transaction()
-            self._is_open = True
+            self._is_open, self._began_s = True, time.monotonic()
+
+    def flush(self) -> None:
+        """Wait until all sent messages are stored in the transaction.
+
+        Raises:
+            OutputsTimedOut: the time limit of the transaction has passed.
+        """
+        with self._blaming_time():
+            super().flush()
+
+    @contextmanager
+    def _blaming_time(self) -> Iterator[None]:
+        """Name the cause of a failure after the time limit of the transaction: the brokers abort it then, and fence the writer."""
+        try:
+            yield
+        except (Aborted, Fenced) as error:
+            if not self._is_open or time.monotonic() - self._began_s < self._limit_s:
+                raise
+            raise self._timed_out(f"Transaction of {self._identity}: it was not committed") from error
+
+    def _timed_out(self, failure: str) -> OutputsTimedOut:
+        error = super()._timed_out(failure)
+        return error.reworded(
+            f"{error} The transaction was aborted, and the same events are read again, fewer at a time. To allow more time, set "
+            "`transaction.timeout.ms` in [kafka-settings]."
+        )
 
     def enlist(self) -> None:
         """Make the next commit depend on the present membership."""
         self._member = self._membership()
 
     def commit(self, positions: Sequence[Position]) -> None:
-        """Commit the sent messages and the positions atomically."""
+        """Commit the sent messages and the positions atomically. The commit counts when the group's positions show it."""
         self._begin()
         offsets = to_commit(positions)
         if offsets and self._member is None:
@@ -121,20 +184,38 @@ class KafkaTransactionalWriter(KafkaWriter):
                 f"Transaction of {self._identity}: its worker was no member of its group when the checkpoint began. The transaction was aborted. "
                 "The owner of the buckets reads its input again."
             )
+        with self._blaming_time():
+            self._commit(offsets)
+        if offsets and not self._are_in_force(offsets):
+            raise Fenced(unconfirmed_commit(self._identity, CONFIRMATION_LIMIT_S))
+
+    def _commit(self, offsets: Sequence[TopicPartition]) -> None:
         try:
             if offsets:
                 self._retry_step(
-                    lambda: self._producer.send_offsets_to_transaction(offsets, self._member, STEP_LIMIT_S),
+                    lambda: self._producer.send_offsets_to_transaction(list(offsets), self._member, STEP_LIMIT_S),
                     COMMIT_LIMIT_S,
                 )
             self._retry_step(lambda: self._producer.commit_transaction(STEP_LIMIT_S), COMMIT_LIMIT_S)
         except BusUnreachable as error:
-            raise Fenced(f"{error} The group's positions show whether the transaction was committed.") from error
+            raise _unknown_outcome(error) from error
         self._is_open = False
+
+    def _are_in_force(self, offsets: Sequence[TopicPartition]) -> bool:
+        try:
+            return self._open_transactions.are_in_force(offsets, CONFIRMATION_LIMIT_S)
+        except BusUnreachable as error:
+            raise _unknown_outcome(error) from error
+
+    def _replace(self) -> None:
+        """Fail the messages. Only another writer can end the transaction, and begin a new one."""
+        self._drop_waiting()
 
     def _failure(self, failed: Sequence[tuple[KafkaError, str]]) -> BusError:
         """Return Aborted if the events can be processed again, which includes an expired transaction and a fenced writer."""
         failure = super()._failure(failed)
+        if isinstance(failure, OutputsTimedOut):
+            return failure
         return Aborted(f"{failure} The transaction was aborted.") if isinstance(failure, DeliveryFailed) else failure
 
     def abort(self) -> None:
@@ -146,17 +227,18 @@ class KafkaTransactionalWriter(KafkaWriter):
 
     def close(self) -> None:
         """Abort uncommitted messages and close the connection."""
-        if not self._is_responsive:
-            return  # a call is still running in the client; the next writer ends its transaction
-        try:
-            self.abort()
-            super().close()
-        except BusError as error:
-            _LOG.info("%s The bus aborts the open transaction, at the latest when it expires.", error)
+        self._open_transactions.close()
+        for end in (self.abort, super().close):
+            if not self._is_responsive:
+                return  # a call is still running in the client; the next writer ends its transaction
+            try:
+                end()
+            except BusError as error:
+                _LOG.info("%s The bus aborts the open transaction, at the latest when it expires.", error)
 
     def _retry_step(self, step: Callable[[], None], limit_s: float) -> None:
         """Take a step of the transaction, and repeat it while its error is retriable."""
-        deadline = time.monotonic() + limit_s
+        deadline, waits_s = time.monotonic() + limit_s, backoff(FIRST_WAIT_S, LONGEST_WAIT_S)
         while True:
             try:
                 call_with_limit(step, ANSWER_LIMIT_S)
@@ -170,8 +252,13 @@ class KafkaTransactionalWriter(KafkaWriter):
                 failure = error.args[0]
                 if not failure.retriable() or time.monotonic() > deadline:
                     raise _translated_failure(failure, f"Transaction of {self._identity}") from error
+                time.sleep(next(waits_s))
             else:
                 return
+
+
+def _unknown_outcome(error: BusUnreachable) -> Fenced:
+    return Fenced(f"{error} The group's positions show whether the transaction was committed.")
 
 
 def _translated_failure(error: KafkaError, request: str) -> BusError:

@@ -8,9 +8,6 @@ network         the requests of a client; a simulation delays, fails or loses th
 readers, writers, bus   the clients
 """
 
-from .bus import MemoryBus
-from .log import StoredMessage
-from .network import Network
-from .readers import POLL_LIMIT
+import lazy_loader
 
-__all__ = ["POLL_LIMIT", "MemoryBus", "Network", "StoredMessage"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -7,16 +7,16 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 
-from ...processors.wording import counted
-from ..bus import Ownership, Reader
+from ...processors import counted
+from ..bus import OwnershipListener, Reader
 from ..category_spec import CategorySpec, CategoryState, Durability, Topic
 from ..errors import BusError, BusUnreachable, CategoryExists, MissingCategory
 from ..messages import Bucket, Outgoing, Position
-from .cluster import Cluster
+from .cluster import MemoryCluster
 from .log import BucketLog, StoredMessage
 from .network import Network
 from .readers import MemoryReader, MemoryScanner
-from .writers import MemoryTransactionalWriter, MemoryWriter
+from .writers import DELIVERY_LIMIT_S, MemoryTransactionalWriter, MemoryWriter
 
 DECISION_LIMIT_S = 120.0
 """The time limit for transactions with a group's positions to be decided."""
@@ -32,9 +32,13 @@ class MemoryBus:
     """
 
     def __init__(
-        self, now_ms: Callable[[], int] | None = None, *, cluster: Cluster | None = None, network: Network | None = None
+        self,
+        now_ms: Callable[[], int] | None = None,
+        *,
+        cluster: MemoryCluster | None = None,
+        network: Network | None = None,
     ) -> None:
-        self.cluster = cluster or Cluster(now_ms)
+        self.cluster = cluster or MemoryCluster(now_ms)
         self._network = network or Network()
 
     @property
@@ -92,6 +96,7 @@ class MemoryBus:
             ends = {number: log.end for number, log in enumerate(topic.logs)}
             return CategoryState(topic.spec, starts, ends, topic.topic_id)
 
+        self._wait_for_leaders("describe", name)
         return self._network.request("describe", describe)
 
     def describe_all(self, names: Collection[str]) -> dict[str, CategoryState]:
@@ -117,8 +122,7 @@ class MemoryBus:
 
     def message_limit(self, name: str) -> int:
         """Return the size limit of a message."""
-        self.cluster.topic(name)
-        return self.cluster.message_limit
+        return self.cluster.limit_of(name)
 
     def ends(self, name: str) -> dict[int, int]:
         """Return the offset after the last event of each bucket, including open transactions."""
@@ -131,6 +135,7 @@ class MemoryBus:
             self.cluster.tick()
             return {bucket: self.cluster.log(bucket).end for bucket in buckets}
 
+        self._network.wait_for_leaders("ends", buckets)
         return self._network.request("ends", read)
 
     def stable_ends(self, name: str) -> dict[int, int]:
@@ -147,12 +152,20 @@ class MemoryBus:
             self.cluster.tick()
             return {number: offset_in(log) for number, log in enumerate(self.cluster.topic(name).logs)}
 
+        self._wait_for_leaders("ends", name)
         return self._network.request("ends", read)
 
+    def _wait_for_leaders(self, what: str, name: str) -> None:
+        topic = self.cluster.topics.get(name)
+        numbers = range(0 if topic is None else len(topic.logs))
+        self._network.wait_for_leaders(what, [Bucket(name, number) for number in numbers])
+
     def waiting_since(self, positions: Collection[Position]) -> dict[Position, int]:
-        """Return when the first event at or after each position arrived at the bus."""
-        waiting = {position: self.slice(position.bucket, position.offset or 0, 1) for position in positions}
-        return {position: messages[0].arrived_ms for position, messages in waiting.items() if messages}
+        """Return when the first event at or after each position arrived at the bus, also one of an open transaction."""
+        arrived_ms = {
+            position: self.cluster.log(position.bucket).arrived_ms(position.offset or 0) for position in positions
+        }
+        return {position: at_ms for position, at_ms in arrived_ms.items() if at_ms is not None}
 
     def committed(self, group: str, name: str) -> dict[int, int]:
         """Return a group's committed positions in a category, by bucket."""
@@ -212,7 +225,7 @@ class MemoryBus:
         self._network.request("forget group", forget)
 
     def reader(
-        self, group: str, categories: Sequence[str], ownership: Ownership, identity: str | None = None
+        self, group: str, categories: Sequence[str], ownership: OwnershipListener, identity: str | None = None
     ) -> MemoryReader:
         """Join a consumer group."""
         return MemoryReader(self.cluster, self._network, group, categories, ownership, identity=identity)
@@ -221,9 +234,9 @@ class MemoryBus:
         """Return a reader of buckets from given offsets, outside of any group."""
         return MemoryScanner(self.cluster, self._network, positions)
 
-    def writer(self) -> MemoryWriter:
+    def writer(self, limit_s: float | None = None) -> MemoryWriter:
         """Return a writer."""
-        return MemoryWriter(self.cluster, self._network)
+        return MemoryWriter(self.cluster, self._network, DELIVERY_LIMIT_S if limit_s is None else limit_s)
 
     def transactional_writer(
         self,

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from itertools import count
 
-from ...processors.declare.partitioner import bucket_of
+from ...processors.declare import SIZE_SETTING, bucket_of
 from ..category_spec import CategorySpec
 from ..errors import MessageRefused, MissingCategory
 from ..messages import BY_KEY, MESSAGE_LIMIT, Bucket, Outgoing, size_of
-from .groups import Group
+from .groups import MemoryGroup
 from .log import BucketLog
 from .transactions import Transactions
 
 
 @dataclass
-class Topic:
+class MemoryTopic:
     """A stored category.
 
     Args:
@@ -33,7 +33,7 @@ class Topic:
     uses_arrival_time: bool = True
 
 
-class Cluster:
+class MemoryCluster:
     """The brokers of one cluster.
 
     Args:
@@ -42,8 +42,8 @@ class Cluster:
 
     def __init__(self, now_ms: Callable[[], int] | None = None) -> None:
         self.now_ms = now_ms or _wall_clock_ms
-        self.topics: dict[str, Topic] = {}
-        self.groups: dict[str, Group] = {}
+        self.topics: dict[str, MemoryTopic] = {}
+        self.groups: dict[str, MemoryGroup] = {}
         self.transactions = Transactions()
         self.message_limit = MESSAGE_LIMIT
         self._topic_ids = count(1)
@@ -58,11 +58,11 @@ class Cluster:
 
     def add(self, spec: CategorySpec) -> None:
         """Add a category."""
-        self.topics[spec.name] = Topic(
+        self.topics[spec.name] = MemoryTopic(
             spec, f"topic-{next(self._topic_ids)}", [BucketLog(number) for number in range(spec.buckets)]
         )
 
-    def topic(self, name: str) -> Topic:
+    def topic(self, name: str) -> MemoryTopic:
         """Return a category."""
         try:
             return self.topics[name]
@@ -75,9 +75,17 @@ class Cluster:
         """Return a bucket."""
         return self.topic(bucket.category).logs[bucket.number]
 
-    def group(self, name: str) -> Group:
+    def limit_of(self, name: str) -> int:
+        """Return the size limit of a category's messages: its setting, or the cluster's."""
+        return int(self.topic(name).spec.settings.get(SIZE_SETTING, self.message_limit))
+
+    def group(self, name: str) -> MemoryGroup:
         """Return a group; create a missing one."""
-        return self.groups.setdefault(name, Group(self._buckets))
+        return self.groups.setdefault(name, MemoryGroup(self._buckets))
+
+    def bucket_of(self, name: str, message: Outgoing) -> Bucket:
+        """Return the bucket of a message."""
+        return Bucket(name, _number(message, self.topic(name).logs))
 
     def append(
         self, name: str, message: Outgoing, writer: str | None = None, *, sent_ms: int | None = None
@@ -90,9 +98,10 @@ class Cluster:
             writer: the writer of its transaction; None without a transaction.
             sent_ms: the writer's timestamp; by default the arrival time.
         """
-        if size_of(message) > self.message_limit:
+        limit = self.limit_of(name)
+        if size_of(message) > limit:
             raise MessageRefused(
-                f"A message to {name} has {size_of(message):,} bytes, but the limit is {self.message_limit:,}. It was not stored. Make it smaller."
+                f"A message to {name} has {size_of(message):,} bytes, but the limit is {limit:,}. It was not stored. Make it smaller."
             )
         topic = self.topic(name)
         log = topic.logs[_number(message, topic.logs)]
@@ -118,4 +127,4 @@ def _number(message: Outgoing, logs: Sequence[BucketLog]) -> int:
 
 
 def _wall_clock_ms() -> int:
-    return int(datetime.now(tz=timezone.utc).timestamp() * 1000)
+    return int(datetime.now(tz=UTC).timestamp() * 1000)

@@ -61,7 +61,7 @@ class Membership:
         return self._order < other._order
 
 
-class Group:
+class MemoryGroup:
     """One consumer group.
 
     Args:

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from ...processors.declare.codecs import Headers
+from ...processors.declare import MessageHeaders
 from ..messages import Outgoing
 
 
@@ -58,7 +58,7 @@ class StoredMessage:
         """Return the payload."""
         return self.payload.value
 
-    def headers(self) -> Headers | None:
+    def headers(self) -> MessageHeaders | None:
         """Return the headers; None without headers."""
         return self.payload.headers
 
@@ -118,6 +118,11 @@ class BucketLog:
             if message.outcome is None or message.outcome.state is MessageState.COMMITTED:
                 found.append(message)
         return found
+
+    def arrived_ms(self, start: int) -> int | None:
+        """Return when the first message from an offset on arrived, whatever became of its transaction; None without one."""
+        at = self._index(start)
+        return self._messages[at].arrived_ms if at < len(self._messages) else None
 
     def first_since(self, time_ms: int) -> int:
         """Return the offset of the first message with this timestamp or a later one; the end if there is none."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TypeVar
+
+from ..messages import Bucket
 
 T = TypeVar("T")
 
@@ -35,6 +37,21 @@ class Network:
         """Return whether requests reach the cluster at present, as far as the client knows."""
         return True
 
+    def reaches_all(self) -> bool:
+        """Return whether requests reach the brokers that lead any bucket at present, so that `reaches` need not be asked."""
+        return True
+
+    def reaches(self, bucket: Bucket) -> bool:  # noqa: ARG002 - for subclasses
+        """Return whether requests reach the broker that leads a bucket at present."""
+        return True
+
+    def wait_for_leaders(self, what: str, buckets: Collection[Bucket], limit_s: float = REQUEST_LIMIT_S) -> None:
+        """Wait for the brokers that lead some buckets, as a request about all of them does. By default, they answer at once.
+
+        Raises:
+            BusUnreachable: one of them does not answer within the limit.
+        """
+
     def fetched(self, at_most: int) -> int:
         """Return how many messages of a bucket the client has fetched before a poll; a client fetches buckets in parts."""
         return at_most
@@ -42,6 +59,10 @@ class Network:
     def buffers(self) -> bool:
         """Return whether sent messages stay in the client's buffer until the flush, and are lost if the process dies."""
         return False
+
+    def transfers(self, size_bytes: int, limit_s: float) -> bool:  # noqa: ARG002 - for subclasses
+        """Send a message of some bytes to the cluster, which takes time on a slow link; return whether it arrives within the limit."""
+        return True
 
     def heartbeat_ms(self, now_ms: int) -> int:
         """Return the time of the last heartbeat, which a background thread sends while the process runs."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..bus import Ownership
+from ..bus import OwnershipListener
 from ..errors import BusUnreachable, CommitUnconfirmed, MembershipLost, OffsetOutOfRange
 from ..messages import Bucket, End, Polled, Position, RawBatch
-from .cluster import Cluster
-from .groups import Membership
+from .cluster import MemoryCluster
+from .groups import SESSION_MS, Membership
 from .network import Network
 
 POLL_LIMIT = 10_000
@@ -18,7 +18,7 @@ POLL_LIMIT = 10_000
 class MemoryScanner:
     """Reads buckets from given offsets."""
 
-    def __init__(self, cluster: Cluster, network: Network, positions: Sequence[Position]) -> None:
+    def __init__(self, cluster: MemoryCluster, network: Network, positions: Sequence[Position]) -> None:
         self._cluster = cluster
         self._network = network
         self._next = {position.bucket: position.offset for position in positions}
@@ -36,7 +36,7 @@ class MemoryScanner:
         return self._network.is_up() and any(
             self._begin(bucket) < self._cluster.log(bucket).stable_end or bucket not in self._ended
             for bucket in self._next
-            if bucket not in self.paused and bucket.category in self._cluster.topics
+            if bucket not in self.paused and bucket.category in self._cluster.topics and self._network.reaches(bucket)
         )
 
     def take(self) -> Polled:
@@ -45,7 +45,7 @@ class MemoryScanner:
         ended: list[End] = []
         if not self._network.is_up():
             return Polled([], [])
-        for bucket in [bucket for bucket in self._next if bucket not in self.paused]:
+        for bucket in [bucket for bucket in self._next if bucket not in self.paused and self._network.reaches(bucket)]:
             log, begin = self._cluster.log(bucket), self._begin(bucket)
             messages = log.committed(begin, self.poll_limit)[: self._network.fetched(self.poll_limit)]
             if messages:
@@ -95,15 +95,17 @@ class MemoryScanner:
 
 
 class MemoryReader:
-    """A member of a group, which calls `Ownership` when its buckets change."""
+    """A member of a group, which calls `OwnershipListener` when its buckets change."""
+
+    session_s = SESSION_MS / 1000
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: MemoryCluster,
         network: Network,
         group: str,
         categories: Sequence[str],
-        ownership: Ownership,
+        ownership: OwnershipListener,
         *,
         identity: str | None,
     ) -> None:
@@ -141,6 +143,9 @@ class MemoryReader:
         """The member and its present generation, for transactions."""
         return self._member, self._member.generation
 
+    def keep_alive(self) -> None:
+        """Do nothing: a member may poll as rarely as it wants to."""
+
     def start(self, positions: Sequence[Position]) -> None:
         """Read owned buckets from these offsets on."""
         self._scanner.start([position for position in positions if position.bucket in self._member.owned])
@@ -164,7 +169,7 @@ class MemoryReader:
         )
 
     def _follow_group(self) -> None:
-        """Rejoin the group and adopt its assignment, with calls of `Ownership`."""
+        """Rejoin the group and adopt its assignment, with calls of `OwnershipListener`."""
         now_ms = self._cluster.tick()
         member = self._member
         if member.is_fenced:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ..errors import Fenced
 from ..messages import Position
-from .groups import Group
+from .groups import MemoryGroup
 from .log import BucketLog, MessageState
 
 
@@ -25,14 +25,14 @@ class Transaction:
     began_ms: int
     limit_ms: int
     logs: list[BucketLog] = field(default_factory=list)
-    groups: list[Group] = field(default_factory=list)
+    groups: list[MemoryGroup] = field(default_factory=list)
 
     def touch(self, log: BucketLog) -> None:
         """Record that a bucket has messages of the transaction."""
         if all(log is not other for other in self.logs):
             self.logs.append(log)
 
-    def add_positions(self, group: Group, positions: Sequence[Position]) -> None:
+    def add_positions(self, group: MemoryGroup, positions: Sequence[Position]) -> None:
         """Add positions of a group; they are undecided until the transaction ends."""
         group.add_undecided(self.writer, positions)
         self.groups.append(group)

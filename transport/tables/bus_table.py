@@ -5,24 +5,19 @@ A message without a value deletes its key. The first write creates the category;
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
-from math import inf
 from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from ...processors.declare.codecs import Message
+from ...processors.declare import Message
 from ..bus import Bus
 from ..category_spec import CategorySpec
 from ..errors import BusUnreachable, ForeignMessage
 from ..internal_topics import create_missing_categories
 from ..messages import Bucket, Outgoing, Polled, Position
-
-READ_WAIT_S = 1.0
-SILENCE_LIMIT_S = 120.0
-"""How long a reader waits for the next message, or for the end of the category, before it fails."""
+from ..offset_range import SILENCE_LIMIT_S, polls_to_end
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -30,7 +25,7 @@ V = TypeVar("V")
 _encode = msgspec.json.Encoder().encode
 
 
-class KeyFormat(NamedTuple, Generic[K]):
+class TableKeys(NamedTuple, Generic[K]):
     """The encoding of a key.
 
     Args:
@@ -47,13 +42,13 @@ def _numbered(key: bytes) -> tuple[str, int]:
     return name, int(number)
 
 
-BYTES_KEY: KeyFormat[bytes] = KeyFormat(bytes, bytes)
+BYTES_KEY: TableKeys[bytes] = TableKeys(bytes, bytes)
 """Bytes, as they are."""
 
-TEXT_KEY: KeyFormat[str] = KeyFormat(str.encode, bytes.decode)
+TEXT_KEY: TableKeys[str] = TableKeys(str.encode, bytes.decode)
 """Text, in UTF-8."""
 
-NUMBERED_KEY: KeyFormat[tuple[str, int]] = KeyFormat(lambda key: f"{key[0]}/{key[1]}".encode(), _numbered)
+NUMBERED_KEY: TableKeys[tuple[str, int]] = TableKeys(lambda key: f"{key[0]}/{key[1]}".encode(), _numbered)
 """A name and a number: ``name/number``."""
 
 
@@ -82,7 +77,7 @@ class BusTable(Generic[K, V]):
         decode: returns the value of a message's JSON.
     """
 
-    def __init__(self, spec: CategorySpec, key: KeyFormat[K], decode: Callable[[bytes], V]) -> None:
+    def __init__(self, spec: CategorySpec, key: TableKeys[K], decode: Callable[[bytes], V]) -> None:
         self.spec = spec
         self._key = key
         self._decode = decode
@@ -145,7 +140,7 @@ class BusTable(Generic[K, V]):
             key = self._key.decode(message.key() or b"")
             decoded = None if value is None else self._decode(value)
             return Change(key, decoded, message.offset(), message.timestamp()[1])
-        except (msgspec.MsgspecError, ValueError) as error:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise ForeignMessage(
                 f"The message at offset {message.offset()} of {self.spec.name} is not in this version's format: {error}. Another program or "
                 "another version of Penstock wrote to that category, which belongs to Penstock. Nothing was changed. Use the version that wrote it, "
@@ -162,9 +157,13 @@ class TableReader(Generic[K, V]):
         self._end = end
         self._next = start or 0
         self._scanner = bus.scanner([Position(Bucket(table.spec.name, 0), start)])
-        self._known_end = inf
+        self._known_end: int | None = None
         self.complete = False
         """Whether the reader has reached the end of the category."""
+
+    def is_read_to(self, end: int) -> bool:
+        """Return whether all changes before an offset are read, also if the bus has compacted the last ones."""
+        return self._next >= end
 
     def read(self, timeout_s: float = 0.0) -> list[Change[K, V]]:
         """Return the changes since the last call, in order; waits up to `timeout_s` if there are none."""
@@ -177,17 +176,11 @@ class TableReader(Generic[K, V]):
             BusUnreachable: the bus sent neither messages nor the end of the category for `silence_limit_s`.
         """
         yield from self.read()
-        last_progress_s = time.monotonic()
         self._expect_end()
-        while not self.complete:
-            polled = self._scanner.poll(READ_WAIT_S)
-            if polled.batches or polled.ended:
-                last_progress_s = time.monotonic()
-            elif time.monotonic() - last_progress_s > silence_limit_s:
-                raise BusUnreachable(
-                    f"Category {self._table.spec.name} was not read to its end: the bus sent nothing for {silence_limit_s:.0f} s. Reading it "
-                    "changed nothing. Check that the brokers are up, then try again."
-                )
+        if self.complete:
+            return
+        ends = {Bucket(self._table.spec.name, 0): self._known_end or self._end or None}
+        for polled in polls_to_end(self._bus, self._scanner, ends, silence_limit_s=silence_limit_s):
             yield from self._changes(polled)
 
     def _expect_end(self) -> None:
@@ -199,9 +192,10 @@ class TableReader(Generic[K, V]):
             self.complete = self._next >= self._known_end
 
     def _changes(self, polled: Polled) -> list[Change[K, V]]:
-        self._next = max([self._next, *(batch.next_offset for batch in polled.batches)])
+        offsets = [*(batch.next_offset for batch in polled.batches), *(end.offset for end in polled.ended)]
+        self._next = max([self._next, *offsets])
         has_ended = any(end.offset >= self._end for end in polled.ended)
-        self.complete = self.complete or has_ended or self._next >= self._known_end
+        self.complete = self.complete or has_ended or (self._known_end is not None and self._next >= self._known_end)
         return [self._table.change(message) for batch in polled.batches for message in batch.messages]
 
     def close(self) -> None:

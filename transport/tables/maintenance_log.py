@@ -10,11 +10,11 @@ A state on another machine, or an older backup, has a lower generation and is ig
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 import msgspec
 
-from ...processors.wording import counted
+from ...processors import counted
 from ..bus import Bus
 from ..category_spec import CategorySpec
 from .bus_table import TEXT_KEY, BusTable
@@ -113,7 +113,7 @@ class Clone(msgspec.Struct, frozen=True, tag="clone"):
 
 
 class Promotion(msgspec.Struct, frozen=True, tag="promotion"):
-    """The processors of an app take over the states of a clone, whose own workers start no more.
+    """The processors of an app take over the states of a clone, whose own workers are not started again.
 
     Args:
         clone: the name of the clone.
@@ -241,7 +241,7 @@ class MaintenanceOperation(msgspec.Struct, frozen=True):
     @property
     def started(self) -> str:
         """The time of its start, as text."""
-        return datetime.fromtimestamp(self.started_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+        return datetime.fromtimestamp(self.started_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def can_finish(kind: OperationKind, unfinished: OperationKind) -> bool:

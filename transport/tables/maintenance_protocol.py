@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from ...processors.declare.processor import Processor
-from ...processors.errors import PenstockError
+from ...processors import PenstockError
+from ...processors.declare import Processor
 from ..bus import Bus
 from ..errors import GroupInUse
 from ..messages import Bucket, Position

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ...processors.declare.processor import Processor
+from ...processors.declare import Processor
 from ..bus import Bus
 from ..category_spec import CategorySpec
 from ..changelog import changelog_spec
-from .bus_table import BusTable, KeyFormat
+from .bus_table import BusTable, TableKeys
 
 PROCESSORS = CategorySpec("penstock.processors", buckets=1, compacted=True)
 """The category of registrations."""
@@ -76,7 +76,7 @@ def _decode_key(key: bytes) -> _Key:
 
 
 _TABLE: BusTable[_Key, RegisteredInputs | ShardRecord] = BusTable(
-    PROCESSORS, KeyFormat(_encode_key, _decode_key), msgspec.json.Decoder(RegisteredInputs | ShardRecord).decode
+    PROCESSORS, TableKeys(_encode_key, _decode_key), msgspec.json.Decoder(RegisteredInputs | ShardRecord).decode
 )
 
 

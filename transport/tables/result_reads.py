@@ -14,7 +14,7 @@ import msgspec
 
 from ..bus import Bus
 from ..category_spec import CategorySpec
-from .bus_table import BusTable, KeyFormat
+from .bus_table import BusTable, TableKeys
 
 READS = CategorySpec("penstock.reads", buckets=1, compacted=True)
 """The category of reads."""
@@ -69,7 +69,7 @@ def _split(key: bytes) -> tuple[str, str]:
     return processor, server
 
 
-_KEY: KeyFormat[tuple[str, str]] = KeyFormat(lambda key: f"{key[0]}/{key[1]}".encode(), _split)
+_KEY: TableKeys[tuple[str, str]] = TableKeys(lambda key: f"{key[0]}/{key[1]}".encode(), _split)
 _TABLE: BusTable[tuple[str, str], ServerReads] = BusTable(READS, _KEY, msgspec.json.Decoder(ServerReads).decode)
 
 

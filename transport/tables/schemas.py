@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ...processors.errors import PenstockError
+from ...processors import PenstockError
 from ..bus import Bus
 from ..category_spec import CategorySpec
 from .bus_table import BYTES_KEY, BusTable

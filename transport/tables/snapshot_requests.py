@@ -25,8 +25,8 @@ from enum import Enum
 
 import msgspec
 
-from ...processors.shard.position import StatePosition
-from ...processors.time.watermarks import NEVER_MS
+from ...processors.shard import StatePosition
+from ...processors.time import NEVER_MS
 from ..bus import Bus, Writer
 from ..category_spec import CategorySpec
 from ..errors import BusError
@@ -36,7 +36,7 @@ SNAPSHOTS = CategorySpec("penstock.snapshots", buckets=1, compacted=True)
 """The category of requests and answers."""
 
 
-class Request(Enum):
+class SnapshotOrder(Enum):
     """What the workers of an app should do."""
 
     PREPARE = "prepare"
@@ -46,7 +46,7 @@ class Request(Enum):
     ABORT = "abort"
 
 
-class Stage(Enum):
+class SnapshotStage(Enum):
     """How far a worker is with a snapshot."""
 
     OPENING = "opening"
@@ -69,7 +69,7 @@ class SnapshotRequest(msgspec.Struct, frozen=True, tag="request"):
 
     app: str
     snapshot: str
-    request: Request
+    request: SnapshotOrder
     processors: tuple[str, ...]
 
 
@@ -106,7 +106,7 @@ class SnapshotAnswer(msgspec.Struct, frozen=True, tag="answer"):
     snapshot: str
     processor: str
     worker: str
-    stage: Stage
+    stage: SnapshotStage
     shards: dict[int, ShardCut] = {}
     reason: str = ""
 

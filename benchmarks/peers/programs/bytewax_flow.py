@@ -8,7 +8,7 @@ Runs in an environment of its own, see installation.py. Prints the time of the f
 from __future__ import annotations
 
 import sys
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from bytewax.recovery import RecoveryConfig, init_db_dir  # type: ignore[import-
 from bytewax.run import cli_main  # type: ignore[import-not-found]
 from peers.programs.task import FirstMessage, Task
 
-ALIGNED_TO = datetime(2023, 1, 1, tzinfo=timezone.utc)
+ALIGNED_TO = datetime(2023, 1, 1, tzinfo=UTC)
 LENGTH = timedelta(minutes=5)
 
 
@@ -68,7 +68,7 @@ def _count(result: Any) -> Any:
 
 
 def _event_time(event: Any) -> datetime:
-    return datetime.fromtimestamp(event["event_time"] / 1000, timezone.utc)
+    return datetime.fromtimestamp(event["event_time"] / 1000, UTC)
 
 
 def _never(event_time: datetime) -> None:

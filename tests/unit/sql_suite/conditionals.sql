@@ -30,6 +30,10 @@ SELECT seen, id, regexp_replace(cast(milliseconds AS text), '\.0$', '') AS shown
 -- cast(cast('2' AS double precision) AS text) => 2
 -- cast(cast('2.5' AS double precision) AS text) => 2.5
 -- cast(cast('-0' AS double precision) AS text) => -0
+-- cast(cast('inf' AS double precision) + 1 AS text) => Infinity
+-- cast(1 - cast('inf' AS double precision) AS text) => -Infinity
+-- cast(cast('inf' AS double precision) * -2 AS text) => -Infinity
+-- cast(cast('inf' AS double precision) - cast('inf' AS double precision) AS text) => NaN
 -- case: doubles to integers
 SELECT seen, id, cast(milliseconds AS bigint) AS near, cast(-milliseconds AS bigint) AS below FROM views
 -- oracle

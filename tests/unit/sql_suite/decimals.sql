@@ -47,6 +47,9 @@ SELECT seen, id, cast(price::decimal(12, 2) AS text) AS shown, CASE WHEN weight 
 -- postgres: DuckDB has the formats of C instead
 -- to_char(-1234.5, 'FM9G999D00') => -1,234.50
 -- to_char(12345, '9999') =>  ####
+-- to_char(0.001, 'FM9.99') => 0.
+-- to_char(0, 'FM9,.9') => 0.
+-- to_char(-7.5, 'FM9.00" FM9 of 10"') => -7.50 FM9 of 10
 -- case: a quotient of decimals that does not end
 SELECT seen, id, round(price / 3::numeric, 9) AS third, round(price / 7, 9) AS seventh FROM views
 -- oracle

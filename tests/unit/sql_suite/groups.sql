@@ -73,8 +73,19 @@ SELECT customer, count(DISTINCT page) AS pages, max(seen) AS seen FROM views GRO
 -- case: the first and the last value
 SELECT customer, first(weight) AS first_weight, last(weight) AS last_weight, max(seen) AS seen FROM views GROUP BY customer
 -- oracle
-SELECT customer, first(weight ORDER BY rowid) FILTER (WHERE weight IS NOT NULL) AS first_weight, last(weight ORDER BY rowid) FILTER (WHERE weight IS NOT NULL) AS last_weight, max(seen) AS seen
+SELECT customer, first(weight ORDER BY seen, weight) FILTER (WHERE weight IS NOT NULL) AS first_weight, last(weight ORDER BY seen, weight) FILTER (WHERE weight IS NOT NULL) AS last_weight, max(seen) AS seen
 FROM views GROUP BY customer
+-- case: the first and the last value by another column
+SELECT page, first(customer) AS first_customer, last(weight) AS last_weight, last(price) AS price, first(milliseconds) AS milliseconds, last(active) AS active, last(born) AS born, max(seen) AS seen FROM views GROUP BY page
+-- oracle
+SELECT page, first(customer ORDER BY seen, customer) FILTER (WHERE customer IS NOT NULL) AS first_customer, last(weight ORDER BY seen, weight) FILTER (WHERE weight IS NOT NULL) AS last_weight,
+last(price ORDER BY seen, price) FILTER (WHERE price IS NOT NULL) AS price, first(milliseconds ORDER BY seen, milliseconds) FILTER (WHERE milliseconds IS NOT NULL) AS milliseconds,
+last(active ORDER BY seen, active) FILTER (WHERE active IS NOT NULL) AS active, last(born ORDER BY seen, born) FILTER (WHERE born IS NOT NULL) AS born, max(seen) AS seen
+FROM views GROUP BY page
+-- case: the last value of some events
+SELECT customer, last(page) FILTER (WHERE weight > 2) AS heavy_page, max(seen) AS seen FROM views GROUP BY customer
+-- oracle
+SELECT customer, last(page ORDER BY seen, page) FILTER (WHERE weight > 2 AND page IS NOT NULL) AS heavy_page, max(seen) AS seen FROM views GROUP BY customer
 -- case: extreme quantiles
 SELECT customer, approx_quantile(milliseconds, 0) AS least, approx_quantile(milliseconds, 1) AS most, max(seen) AS seen FROM views GROUP BY customer
 -- oracle

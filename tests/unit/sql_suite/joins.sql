@@ -97,6 +97,10 @@ SELECT o.seen, o.customer, p.paid FROM orders o JOIN payments p ON p.customer = 
 SELECT o.seen, p.seen AS paid_at, o.customer FROM orders o JOIN payments p ON p.customer = o.customer AND p.seen BETWEEN o.seen + interval '20 seconds' AND o.seen + interval '30 seconds'
 -- oracle
 SELECT o.seen, p.seen AS paid_at, o.customer FROM orders o JOIN payments p ON p.customer = o.customer AND p.seen BETWEEN o.seen + 20000 AND o.seen + 30000
+-- case: bounds of several intervals
+SELECT o.seen, p.seen AS paid_at, o.customer FROM orders o JOIN payments p ON p.customer = o.customer AND p.seen BETWEEN o.seen + 2 * interval '10 seconds' AND o.seen + (interval '1 minute' - interval '30 seconds')
+-- oracle
+SELECT o.seen, p.seen AS paid_at, o.customer FROM orders o JOIN payments p ON p.customer = o.customer AND p.seen BETWEEN o.seen + 20000 AND o.seen + 30000
 -- case: a key that can be NULL matches nothing
 SELECT o.seen, o.item, p.item AS paid_item FROM orders o LEFT JOIN payments p ON p.item = o.item AND p.seen BETWEEN o.seen AND o.seen + interval '1 minute'
 -- oracle

@@ -56,6 +56,15 @@ SELECT seen, id, page ~* 'A' AS found, page !~* '^/A' AS other FROM views
 SELECT seen, id, regexp_matches(page, 'A', 'i') AS found, NOT regexp_matches(page, '^/A', 'i') AS other FROM views
 -- postgres: DuckDB has no such operator
 -- '/ab' ~* 'A' => true
+-- 'É' ~* 'é' => true
+-- 'straßE' ~* 'STRAßE' => true
+-- 'ſ' ~* 's' => false
+-- 'ı' ~* '[i-k]' => false
+-- 'Ω' ~* '[^ω]' => false
+-- 'aA' ~* '(a)\1' => true
+-- 'a.B' ~* '^A\.\w$' => true
+-- regexp_replace('Kk', '[a-z]', '*', 'gi') = 'K*' => true
+-- 'B-' ~* '^[a-c-]+$' => true
 -- case: regexp_replace of the first match
 SELECT seen, id, regexp_replace(page, '[/a]', '-') AS replaced FROM views
 -- case: regexp_replace of all matches

@@ -27,6 +27,16 @@ SELECT seen, id, time_bucket(interval '15 minutes', happened, timestamptz '2026-
 -- cast(date_bin('15 minutes', timestamptz '2026-01-01 00:04:00+00', timestamptz '2026-01-01 00:05:00+00') AS text) => 2025-12-31 23:50:00+00
 -- case: intervals
 SELECT seen, id, happened + interval '90 minutes' AS later, happened - interval '1 day' AS earlier FROM views
+-- case: intervals times numbers
+SELECT seen, id, happened + id * interval '90 seconds' AS later, happened - 2 * interval '1 hour' AS earlier,
+    happened + (interval '1 hour' * 1.5 - interval '10 minutes' / 4) AS other, extract(epoch FROM -(weight * interval '1 minute')) AS seconds FROM views
+-- oracle
+SELECT seen, id, happened + to_seconds(id * 90) AS later, happened - interval '2 hours' AS earlier,
+    happened + interval '5250 seconds' AS other, -(weight * 60)::double AS seconds FROM views
+-- postgres: DuckDB rounds a factor to a whole number
+-- extract(epoch FROM interval '1 hour' * 1.5)::bigint => 5400
+-- extract(epoch FROM 0.25 * interval '1 minute')::bigint => 15
+-- extract(epoch FROM - interval '1 hour' / 4)::bigint => -900
 -- case: a difference of times
 SELECT seen, id FROM views WHERE happened - timestamptz '2026-03-29 00:00:00+00' > interval '20 minutes'
 -- case: a difference of dates

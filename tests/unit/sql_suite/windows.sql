@@ -6,6 +6,10 @@ SELECT page, window_start, count(*) AS views FROM tumbled('views', 60000) GROUP 
 SELECT customer, window_start, window_end, sum(weight) AS weight FROM views GROUP BY customer, tumble(seen, interval '1 minute')
 -- oracle
 SELECT customer, window_start, window_end, sum(weight) AS weight FROM tumbled('views', 60000) GROUP BY customer, window_start, window_end
+-- case: a window of twice an interval
+SELECT page, window_start, count(*) AS views FROM views GROUP BY page, tumble(seen, 2 * interval '30 seconds')
+-- oracle
+SELECT page, window_start, count(*) AS views FROM tumbled('views', 60000) GROUP BY page, window_start
 -- case: the window in brackets
 SELECT customer, count(*) AS views FROM views [2 minutes] GROUP BY customer
 -- oracle

@@ -1,0 +1,11 @@
+from .archive_options import ArchiveMetrics as ArchiveMetrics
+from .archived_ends import archived_ends as archived_ends
+from .archived_rows import ArchivedRows as ArchivedRows
+from .archived_rows import archive_schema as archive_schema
+from .archived_rows import archive_schema_of as archive_schema_of
+from .archiver import Archiver as Archiver
+from .compaction import compact as compact
+from .completeness import LatenessAllowance as LatenessAllowance
+from .consumer_group import group_of as group_of
+from .status import DayStatus as DayStatus
+from .status import archive_status as archive_status

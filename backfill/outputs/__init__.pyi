@@ -1,0 +1,10 @@
+from .bus_output import must_compute as must_compute
+from .bus_output import send_batch as send_batch
+from .output_blocks import OutputBlocks as OutputBlocks
+from .output_blocks import kept as kept
+from .output_folder import OutputFolder as OutputFolder
+from .parquet_sink import ParquetSink as ParquetSink
+from .sink_output import FilledSink as FilledSink
+from .sink_output import expect_writable as expect_writable
+from .sink_output import must_compute_rows as must_compute_rows
+from .sink_output import write_rows as write_rows

@@ -1,0 +1,11 @@
+from .backfill import NodeResult as NodeResult
+from .backfill import Written as Written
+from .backfill import run_backfill as run_backfill
+from .bootstrap import BootstrapResult as BootstrapResult
+from .bootstrap import BootstrapTarget as BootstrapTarget
+from .bootstrap import bootstrap as bootstrap
+from .plans import Order as Order
+from .store_backfill import StoreBackfillResult as StoreBackfillResult
+from .store_backfill import StoreTarget as StoreTarget
+from .store_backfill import backfill_store as backfill_store
+from .store_backfill import bootstrap_store as bootstrap_store

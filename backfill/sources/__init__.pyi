@@ -1,0 +1,15 @@
+from .bus_part import BusPart as BusPart
+from .coverage import ALL_DAYS as ALL_DAYS
+from .coverage import WantedDays as WantedDays
+from .coverage import check_coverage as check_coverage
+from .coverage import expect_archived as expect_archived
+from .coverage import joined_notes as joined_notes
+from .external_inputs import ExternalInputs as ExternalInputs
+from .external_inputs import external_input_notes as external_input_notes
+from .external_inputs import external_inputs as external_inputs
+from .files import PlannedFiles as PlannedFiles
+from .handoff_offsets import HandoffOffsets as HandoffOffsets
+from .handoff_offsets import handoff_offsets as handoff_offsets
+from .source import BatchEvents as BatchEvents
+from .source import in_days as in_days
+from .source import spark_schema as spark_schema

@@ -1,1 +1,0 @@
-"""Access rights in Kafka."""

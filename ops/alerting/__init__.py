@@ -1,1 +1,0 @@
-"""Alerting: rules, active alerts, and notifications about them."""

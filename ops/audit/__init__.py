@@ -1,1 +1,0 @@
-"""The record of operations that change something."""

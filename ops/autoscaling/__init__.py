@@ -1,1 +1,0 @@
-"""Decisions about the number of a processor's workers, from its load."""

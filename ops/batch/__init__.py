@@ -1,0 +1,1 @@
+"""The warehouse from the command line: archive, backfill, bootstrap, compare."""

@@ -1,0 +1,1 @@
+"""Commands that archive and compute with Spark."""

@@ -1,0 +1,1 @@
+"""Categories, from the command line."""

@@ -1,0 +1,15 @@
+from .bisecting import Cause as Cause
+from .bisecting import Search as Search
+from .bisecting import expect_searchable as expect_searchable
+from .bisecting import find_cause as find_cause
+from .clone_removal import plan_removal as plan_removal
+from .clone_removal import remove_clone as remove_clone
+from .cloning import ClonePlan as ClonePlan
+from .cloning import CloneRefused as CloneRefused
+from .cloning import perform_clone as perform_clone
+from .cloning import plan_clone as plan_clone
+from .deployed_apps import DeployedApps as DeployedApps
+from .promoting import PromotionPlan as PromotionPlan
+from .promoting import PromotionProgress as PromotionProgress
+from .promoting import plan_promotion as plan_promotion
+from .promotion_run import promote as promote

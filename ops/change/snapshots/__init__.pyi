@@ -1,0 +1,15 @@
+from .restoring import Appended as Appended
+from .restoring import CutTask as CutTask
+from .restoring import RestorePlan as RestorePlan
+from .restoring import expect_retained as expect_retained
+from .restoring import expect_same_processors as expect_same_processors
+from .restoring import expect_states as expect_states
+from .restoring import perform_restore as perform_restore
+from .restoring import plan_restore as plan_restore
+from .restoring import plan_restore_alone as plan_restore_alone
+from .restoring import to_reprocess as to_reprocess
+from .snapshot import Snapshot as Snapshot
+from .snapshot import SnapshotError as SnapshotError
+from .snapshot import SnapshotStore as SnapshotStore
+from .snapshot import began_ms as began_ms
+from .taking import take_snapshot as take_snapshot

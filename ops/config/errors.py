@@ -1,9 +1,0 @@
-"""Errors of a configuration."""
-
-from __future__ import annotations
-
-from ...processors.errors import PenstockError
-
-
-class ConfigRefused(PenstockError):
-    """A configuration file is unreadable or invalid. Nothing was done: correct the file."""

@@ -1,0 +1,328 @@
+"""`penstock dead-letters`: lists, shows, retries, exports and drops dead letters."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from ...processors import PenstockError, counted, printable
+from ...processors.apps import APP_SUFFIXES, AppName, names_app
+from ...processors.declare import Processor as DeclaredProcessor
+from ...transport import Bus
+from ..deploy import NotDeployed, all_deployments
+from ..shell import (
+    AsJson,
+    Connection,
+    Yes,
+    audited,
+    expect_no_source,
+    format_time,
+    note,
+    only_processor,
+    out,
+    parse_span,
+    print_json,
+    print_table,
+    with_option_groups,
+)
+from .handling import HandlingResult, Selection, drop, other_readers, retry
+from .letters import Letter, LetterState, group_letters, letter_at, processors_with_letters, read_letters
+from .row_retry import RowRetry
+
+app = typer.Typer(help="List, show, retry, export and drop dead letters.", no_args_is_help=True)
+
+Processor = Annotated[str, typer.Argument(metavar="PROCESSOR", help="The name of the processor.")]
+Offset = Annotated[
+    int | None, typer.Option(help="The letter at this offset of the dead letters.", min=0, show_default=False)
+]
+Reason = Annotated[str | None, typer.Option(help="Letters whose reason contains this text.", show_default=False)]
+Since = Annotated[
+    str | None, typer.Option(metavar="SPAN", help="Letters of this last span: 30m, 12h, 7d.", show_default=False)
+]
+All = Annotated[bool, typer.Option("--all", help="All pending letters.")]
+
+
+@app.command("list")
+@with_option_groups
+def list_(
+    target: Annotated[
+        str | None,
+        typer.Argument(metavar="[APP|PROCESSOR]", help="The default is all processors.", show_default=False),
+    ] = None,
+    *,
+    connection: Connection,
+    json: AsJson = False,
+) -> None:
+    """List dead letters by reason, with the numbers of pending, retried and dropped ones. # stands for numbers in a reason.
+
+    Example: penstock dead-letters list examples/flights/app.py
+    """
+    bus = connection.open()
+    groups = [group for name in _names(bus, target) for group in group_letters(name, read_letters(bus, name))]
+    if json:
+        print_json([msgspec.structs.asdict(group) for group in groups])
+        return
+    print_table(
+        ("processor", "category", "pending", "retried", "dropped", "first", "last", "reason"),
+        [
+            (
+                g.processor,
+                g.category,
+                g.pending,
+                g.retried,
+                g.dropped,
+                *_span(g.first_ms, g.last_ms),
+                printable(g.reason),
+            )
+            for g in groups
+        ],
+    )
+
+
+def _names(bus: Bus, target: str | None) -> list[str]:
+    existing = processors_with_letters(bus)
+    if target is None:
+        return existing
+    if target in existing:
+        return [target]
+    if target.partition(":")[0].endswith(APP_SUFFIXES):
+        return [processor.name for processor in AppName.parse(target).load().processors if processor.name in existing]
+    raise PenstockError(
+        f"No processor {target} has dead letters on this Kafka cluster. Name one of: {', '.join(existing) or 'none'}, or an app file."
+    )
+
+
+def _span(first_ms: int, last_ms: int) -> tuple[str, str]:
+    return format_time(first_ms), format_time(last_ms)
+
+
+@app.command()
+@with_option_groups
+def show(
+    processor: Processor,
+    offset: Annotated[
+        int | None, typer.Argument(help="The letter's offset in the dead letters.", min=0, show_default=False)
+    ] = None,
+    *,
+    last: Annotated[int | None, typer.Option(help="The newest letters.", min=1, show_default=False)] = None,
+    connection: Connection,
+    json: AsJson = False,
+) -> None:
+    """Show letters: the reason, the traceback, the origin and the message. Control characters are escaped.
+
+    Example: penstock dead-letters show delays --last 1
+    """
+    if (offset is None) == (last is None):
+        raise typer.BadParameter("Name an offset or --last, and not both.")
+    bus = connection.open()
+    letters = (
+        [letter_at(bus, processor, offset)]
+        if offset is not None
+        else list(read_letters(bus, processor))[-(last or 1) :]
+    )
+    if not letters:
+        note(f"{processor} has no dead letters.")
+    for letter in letters:
+        if json:
+            print_json(_exported(letter))
+        else:
+            out.out(printable("\n".join(_lines(letter))) + "\n", highlight=False)
+
+
+def _lines(letter: Letter) -> list[str]:
+    content = letter.content
+    lines = [
+        f"letter     {letter.number}, {letter.state.value}",
+        f"origin     {content.category}/{content.bucket} at offset {content.offset}",
+        f"rejected   {format_time(content.at)}",
+        f"reason     {content.reason}",
+        f"key        {_text(content.key)}",
+        f"message    {_text(content.value)}",
+    ]
+    if letter.mark is not None and letter.mark.reason:
+        lines.insert(1, f"dropped    {letter.mark.reason}")
+    lines += [f"header     {header.name}: {_text(header.value)}" for header in content.headers]
+    if content.truncated_bytes:
+        lines.append(
+            f"truncated  {counted(content.truncated_bytes, 'byte')}; the whole message is at its origin until it expires"
+        )
+    return lines + ([content.traceback.rstrip()] if content.traceback else [])
+
+
+def _text(value: bytes | None) -> str:
+    return "none" if value is None else value.decode(errors="backslashreplace")
+
+
+@app.command("retry")
+@audited("dead-letters retry")
+@with_option_groups
+def retry_(
+    target: Annotated[
+        str, typer.Argument(metavar="APP:PROCESSOR", help="A processor in an app, or the name of a deployed one.")
+    ],
+    *,
+    offset: Offset = None,
+    reason: Reason = None,
+    since: Since = None,
+    every: All = False,
+    yes: Yes = False,
+    connection: Connection,
+) -> None:
+    """Append the messages of pending letters to their input again, each exactly once. Deploy the corrected app first.
+
+    Other readers of the input receive the messages a second time. Rows that a sink has refused are sent to it again.
+
+    Example: penstock dead-letters retry app.py:Delays --reason "division by zero"
+    """
+    processor, bus = _retried_processor(target, connection.folder), connection.open()
+    selection = _selection(offset, reason, since, every=every)
+    pending = [each for each in read_letters(bus, processor.name) if each.mark is None and selection(each)]
+    if not pending:
+        note(f"{processor.name} has no pending letters of this selection. Nothing was written.")
+        return
+    rows = list(filter(RowRetry(processor).is_of_sink, pending))
+    if rows:
+        sinks = sorted({each.content.category for each in rows})
+        note(f"{counted(len(rows), 'row')} will be sent again to {', '.join(sinks)}.")
+    if len(rows) < len(pending):
+        _note_readers(bus, processor, len(pending) - len(rows))
+    _confirm("Retry them?", yes=yes)
+    _report(retry(bus, processor, selection), "retried")
+
+
+def _note_readers(bus: Bus, processor: type[DeclaredProcessor], messages: int) -> None:
+    readers = [
+        f"{name} reads {category}" for category, names in other_readers(bus, processor).items() for name in names
+    ]
+    note(
+        f"{counted(messages, 'message')} will be appended to the input of {processor.name}. Other readers of it receive them a second time"
+        + (f": {', '.join(readers)}. " if readers else "; no other processor is registered. ")
+        + "Programs without Penstock are not known here."
+    )
+
+
+def _retried_processor(target: str, folder: Path) -> type[DeclaredProcessor]:
+    """Return the processor of an app, or a deployed one by its name: also of a server, such as laser.rankings.1."""
+    if names_app(target):
+        return only_processor(target)
+    deployed = {each.version.name: each.version for each in all_deployments(folder)}
+    if target not in deployed:
+        raise NotDeployed(
+            f"{target} is neither an app nor deployed from {folder}, so its declaration is unknown. Nothing was written. Name the processor with "
+            "its app, such as app.py:Delays."
+        )
+    version = deployed[target]
+    name = AppName(Path(version.app), None, version.clone or None)
+    if version.server is None:
+        return next(each for each in name.load().processors if each.name == target)
+    from ..deploy import stand_in_for  # noqa: PLC0415 - only the letters of a server need it
+
+    declared = name.load_declarations().declared_categories()
+    return stand_in_for(target, [declared[category] for category in version.shape.inputs])
+
+
+@app.command()
+@with_option_groups
+def export(
+    processor: Processor,
+    to: Annotated[Path, typer.Option(help="The file, with one letter per line as JSON.")],
+    *,
+    every: Annotated[bool, typer.Option("--all", help="Handled letters, too.")] = False,
+    connection: Connection,
+) -> None:
+    """Write pending letters to a file of JSON lines. Keys, messages and headers are Base64.
+
+    Example: penstock dead-letters export delays --to letters.jsonl
+    """
+    expect_no_source(to)
+    letters = read_letters(connection.open(), processor)
+    count = 0
+    try:
+        with to.open("w", encoding="utf-8") as file:
+            for letter in letters:
+                if every or letter.mark is None:
+                    file.write(msgspec.json.encode(_exported(letter)).decode() + "\n")
+                    count += 1
+    except OSError as error:
+        raise PenstockError(
+            f"{to} cannot be written: {error.strerror}. The file is incomplete, and no letter was changed."
+        ) from error
+    note(f"Wrote {counted(count, 'letter')} to {to}. They stay pending until you retry or drop them.")
+
+
+def _exported(letter: Letter) -> dict[str, Any]:
+    content = letter.content
+    return {
+        **msgspec.structs.asdict(content),
+        "letter": letter.number,
+        "state": letter.state.value,
+        "drop_reason": "" if letter.mark is None else letter.mark.reason,
+        "key": _base64(content.key),
+        "value": _base64(content.value),
+        "headers": [[header.name, _base64(header.value)] for header in content.headers],
+    }
+
+
+def _base64(value: bytes | None) -> str | None:
+    return None if value is None else base64.b64encode(value).decode()
+
+
+@app.command("drop")
+@audited("dead-letters drop")
+@with_option_groups
+def drop_(
+    processor: Processor,
+    because: Annotated[str, typer.Option(help="Why the letters need no retry; stored with each letter.")],
+    *,
+    offset: Offset = None,
+    reason: Reason = None,
+    since: Since = None,
+    every: All = False,
+    yes: Yes = False,
+    connection: Connection,
+) -> None:
+    """Mark pending letters as handled without a retry. They stay readable until they expire.
+
+    Example: penstock dead-letters drop delays --offset 12 --because "a test message"
+    """
+    bus, selection = connection.open(), _selection(offset, reason, since, every=every)
+    pending = sum(letter.mark is None and selection(letter) for letter in read_letters(bus, processor))
+    if not pending:
+        note(f"{processor} has no pending letters of this selection. Nothing was written.")
+        return
+    _confirm(f"Drop {counted(pending, 'letter')} of {processor}?", yes=yes)
+    _report(drop(bus, processor, selection, because), LetterState.DROPPED.value)
+
+
+def _selection(offset: int | None, reason: str | None, since: str | None, *, every: bool) -> Selection:
+    """Return a selection of letters; several options select the letters that match all of them."""
+    if every == any(option is not None for option in (offset, reason, since)):
+        raise typer.BadParameter("Select letters with --offset, --reason or --since, or name --all.")
+    since_ms = None if since is None else time.time() * 1_000 - parse_span(since).total_seconds() * 1_000
+
+    def selects(letter: Letter) -> bool:
+        return (
+            (offset is None or letter.number == offset)
+            and (reason is None or reason in letter.content.reason)
+            and (since_ms is None or letter.content.at >= since_ms)
+        )
+
+    return selects
+
+
+def _confirm(question: str, *, yes: bool) -> None:
+    if not yes:
+        typer.confirm(question, abort=True)
+
+
+def _report(result: HandlingResult, action: str) -> None:
+    note(f"{counted(result.handled, 'letter')} {action}.")
+    refused: Sequence[tuple[str, int]] = list(result.refused.items())
+    for reason, count in refused:
+        note(f"{counted(count, 'letter')} pending: {reason}")

@@ -1,0 +1,5 @@
+"""Where deployments run: supervisord and Kubernetes; and units of systemd, which are written only."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

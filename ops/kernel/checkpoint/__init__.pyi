@@ -1,0 +1,16 @@
+from .checkpoint_coordinator import CheckpointCoordinator as CheckpointCoordinator
+from .checkpoint_executor import CheckpointExecutor as CheckpointExecutor
+from .checkpoint_scheduler import CheckpointScheduler as CheckpointScheduler
+from .output_sizes import OutputSizes as OutputSizes
+from .output_sizes import OutputTooLarge as OutputTooLarge
+from .output_writer import OutputRefused as OutputRefused
+from .output_writer import OutputWriter as OutputWriter
+from .pauses import PauseDetector as PauseDetector
+from .pauses import ticking as ticking
+from .revocation_note import NoRevocationNotes as NoRevocationNotes
+from .revocation_note import RevocationNotes as RevocationNotes
+from .revocation_note import RevocationNotesOnDisk as RevocationNotesOnDisk
+from .revocation_note import leave_group as leave_group
+from .snapshot_participant import SnapshotParticipant as SnapshotParticipant
+from .transaction_sweeper import TransactionSweeper as TransactionSweeper
+from .transaction_sweeper import sweeping as sweeping

@@ -1,0 +1,5 @@
+"""The loop of a worker: read, process, checkpoint."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,1 +1,0 @@
-"""Laser: the latest value of each key of a category, over the Redis protocol."""

@@ -1,1 +1,0 @@
-"""Log lines of a process, as text or as JSON."""

@@ -1,1 +1,0 @@
-"""Monitoring: the status, findings and metrics of processors."""

@@ -1,0 +1,12 @@
+from .results.answers import AsOf as AsOf
+from .results.answers import Keys as Keys
+from .results.answers import ProcessorInfo as ProcessorInfo
+from .results.answers import Row as Row
+from .results.answers import Rows as Rows
+from .results.answers import WindowBounds as WindowBounds
+from .results.client import QueryClient as QueryClient
+from .results.client import QueryFailed as QueryFailed
+from .results.client import ServerUnavailable as ServerUnavailable
+from .results.client import Time as Time
+from .rows.from_query import parsed_query as parsed_query
+from .rows.from_query import sql_of as sql_of

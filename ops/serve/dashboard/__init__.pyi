@@ -1,0 +1,9 @@
+from .broadcast import Broadcaster as Broadcaster
+from .history import History as History
+from .history_file import HistoryFile as HistoryFile
+from .operations import CommandOperator as CommandOperator
+from .poller import LazyPoller as LazyPoller
+from .poller import Poller as Poller
+from .serving import create_server as create_server
+from .site import PAGE as PAGE
+from .site import SiteContent as SiteContent

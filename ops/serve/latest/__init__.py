@@ -1,0 +1,5 @@
+"""Laser: the latest value of each key of a category, over the Redis protocol."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

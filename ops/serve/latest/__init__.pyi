@@ -1,0 +1,12 @@
+from .commands import Cursors as Cursors
+from .commands import LaserServices as LaserServices
+from .daily_pairs import DailyPairs as DailyPairs
+from .days import DailyTable as DailyTable
+from .declared_table import MAX_REPLICAS as MAX_REPLICAS
+from .declared_table import DeclaredTable as DeclaredTable
+from .http_api import create_api as create_api
+from .pairs import Pairs as Pairs
+from .served_pairs import ServedPairs as ServedPairs
+from .server import Limits as Limits
+from .server import serving as serving
+from .table import LatestTable as LatestTable

@@ -1,5 +1,0 @@
-"""The query server: the results of processors over HTTP, from the categories that they write.
-
-category --ResultFollower--> ResultTable --QueryApi--> JSON
-Kafka, workers' reports --FreshnessReader--> how far the results are behind
-"""

@@ -1,0 +1,1 @@
+from .root import complete_configuration as complete_configuration

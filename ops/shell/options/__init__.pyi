@@ -1,0 +1,9 @@
+from .options import DEFAULT_FOLDER as DEFAULT_FOLDER
+from .options import AsJson as AsJson
+from .options import Folder as Folder
+from .options import Kafka as Kafka
+from .options import address_of as address_of
+from .options import connect as connect
+from .options import shared_settings as shared_settings
+from .sections import NAMED_SECTIONS as NAMED_SECTIONS
+from .sections import SECTIONS as SECTIONS

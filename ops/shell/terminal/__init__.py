@@ -1,0 +1,5 @@
+"""What a person sees at the terminal: results, notes, errors and progress."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

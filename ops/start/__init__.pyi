@@ -1,0 +1,13 @@
+from .commands.registry_options import Registry as Registry
+from .commands.registry_options import RegistryCa as RegistryCa
+from .commands.registry_options import RegistryUser as RegistryUser
+from .commands.registry_options import named_registry as named_registry
+from .dev_services.errors import ServiceFailedError as ServiceFailedError
+from .dev_services.errors import last_lines_of as last_lines_of
+from .dev_services.service import MARKER as MARKER
+from .dev_services.service import Daemon as Daemon
+from .dev_services.service import ServiceProgram as ServiceProgram
+from .dev_services.service import wait_until as wait_until
+from .inference.declaration import declaration_of as declaration_of
+from .inference.sql_columns import with_types as with_types
+from .inference.topic_sample import read_sample as read_sample

@@ -1,0 +1,2 @@
+from .service import ServiceStatus as ServiceStatus
+from .services import LocalServices as LocalServices

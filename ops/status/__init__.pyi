@@ -1,0 +1,11 @@
+from .alerts.alert_evaluator import GROUP as GROUP
+from .alerts.alert_states import ALERTS as ALERTS
+from .alerts.alert_states import AlertReader as AlertReader
+from .alerts.alert_states import Alerts as Alerts
+from .commands.status import Watched as Watched
+from .commands.status import observer_factory as observer_factory
+from .observer import Observer as Observer
+from .states import ProcessorState as ProcessorState
+from .status import ClusterStatus as ClusterStatus
+from .status import ProcessorStatus as ProcessorStatus
+from .status_json import status_to_json as status_to_json

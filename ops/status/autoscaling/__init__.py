@@ -1,0 +1,5 @@
+"""Autoscaling: the number of workers from their load."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,1 @@
+"""Commands that show the status and act on it."""

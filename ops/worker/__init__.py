@@ -1,1 +1,0 @@
-"""The worker, which runs a processor on the buckets that its consumer group assigns to it."""

@@ -1,0 +1,10 @@
+from .conversion import ModelRecord as ModelRecord
+from .conversion import decode_model as decode_model
+from .conversion import described as described
+from .conversion import encode_model as encode_model
+from .conversion import encode_shown as encode_shown
+from .conversion import model_from as model_from
+from .conversion import shape_of as shape_of
+from .conversion import struct_of as struct_of
+from .model_structs import is_model as is_model
+from .reader import ModelReader as ModelReader

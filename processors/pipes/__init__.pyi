@@ -1,0 +1,2 @@
+from .lines import Line as Line
+from .pipe import Pipe as Pipe

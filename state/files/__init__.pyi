@@ -1,0 +1,17 @@
+from .durable import make_private_folder as make_private_folder
+from .durable import replace_file as replace_file
+from .durable import sync_folder as sync_folder
+from .file_store import FileStore as FileStore
+from .file_store import open_file_store as open_file_store
+from .hdfs_variables import CA as CA
+from .hdfs_variables import REFUSAL as REFUSAL
+from .hdfs_variables import TOKEN as TOKEN
+from .hdfs_variables import TOKEN_FILE as TOKEN_FILE
+from .local_files import CHUNK_BYTES as CHUNK_BYTES
+from .local_files import LocalFileStore as LocalFileStore
+from .s3_files import SCHEME as SCHEME
+from .s3_files import VARIABLES as VARIABLES
+from .s3_files import S3Files as S3Files
+from .wrappers import InterruptibleFileStore as InterruptibleFileStore
+from .wrappers import RetryingFileStore as RetryingFileStore
+from .wrappers import retried as retried

@@ -1,0 +1,10 @@
+from .folder import RocksStateFolder as RocksStateFolder
+from .folder import add_database as add_database
+from .folder import current as current
+from .folder import shard_folder as shard_folder
+from .rocksdb import DatabaseMemory as DatabaseMemory
+from .rocksdb import RocksShardState as RocksShardState
+from .rocksdb import drop_folder as drop_folder
+from .rocksdb import open_database as open_database
+from .rocksdb import opened_read_only as opened_read_only
+from .rocksdb import translated_errors as translated_errors

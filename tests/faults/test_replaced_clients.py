@@ -1,0 +1,304 @@
+"""Clients of a broker that answers nothing: they rest, and those that do not recover are replaced."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+from support.kafka_proxy import KafkaProxy
+
+from penstock.transport import (
+    CLIENT_COUNTS,
+    Bucket,
+    BusError,
+    BusUnreachable,
+    CategorySpec,
+    DeliveryFailed,
+    MembershipLost,
+    Outgoing,
+    Position,
+    Reader,
+    offset_range,
+    ranges_to_end,
+    read_offset_range,
+)
+from penstock.transport.kafka import KafkaBus, KafkaSettings, catalog, liveness
+
+LIMIT_S = 60.0
+BURSTS, BURST = 30, 4
+"""More requests than may be in flight, since a flush of a millisecond sends the messages of each burst."""
+ASKING = 3
+"""Threads with a request each while a client is replaced."""
+WRITERS = 6
+REFUSED_S = 4.0
+"""An outage in which writers pause."""
+
+Wait = Callable[..., None]
+
+
+@pytest.fixture
+def bus(through_proxy: tuple[str, KafkaProxy], prefix: str, monkeypatch: pytest.MonkeyPatch) -> KafkaBus:
+    """A bus with the category `prefix`, whose clients are compared with new ones after a second."""
+    monkeypatch.setattr(liveness, "REPLACED_AFTER_S", 1.0)
+    monkeypatch.setattr(liveness, "ASK_EVERY_S", 0.2)
+    monkeypatch.setattr(catalog, "ANSWER_LIMIT_S", 0.5)
+    # A client that ends its silent connections recovers without a replacement.
+    bus = KafkaBus(KafkaSettings(through_proxy[0], {"socket.timeout.ms": "300000"}))
+    KafkaBus(KafkaSettings(through_proxy[0])).catalog.create(CategorySpec(prefix, 1))
+    return bus
+
+
+class Member:
+    """Reads nothing."""
+
+    def assigned(self, buckets: Sequence[Bucket]) -> None:
+        pass
+
+    revoked = lost = assigned
+
+
+class Joined(Member):
+    """Records its buckets."""
+
+    def __init__(self) -> None:
+        self.buckets: list[Bucket] = []
+
+    def assigned(self, buckets: Sequence[Bucket]) -> None:
+        self.buckets += buckets
+
+
+def replaced_while(act: Callable[[], object], wait_until: Wait) -> None:
+    """Repeat an act until a client was replaced."""
+    before = CLIENT_COUNTS.replaced
+
+    def is_replaced() -> bool:
+        act()
+        return CLIENT_COUNTS.replaced > before
+
+    wait_until(is_replaced, LIMIT_S)
+
+
+def test_the_client_of_the_catalog_is_replaced(
+    bus: KafkaBus, proxy: KafkaProxy, prefix: str, wait_until: Wait, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Requests succeed again, and one line reports it."""
+    caplog.set_level(logging.WARNING, "penstock.kafka")
+    bus.catalog.names()
+    proxy.silence_present()
+
+    def ask() -> None:
+        with pytest.raises(BusError):
+            bus.catalog.names()
+
+    replaced_while(ask, wait_until)
+    lines = [record.getMessage() for record in caplog.records if "It is replaced" in record.getMessage()]
+
+    assert prefix in bus.catalog.names()
+    assert len(lines) == 1
+
+
+def client_threads() -> int:
+    """Return the number of threads of all clients in this process."""
+    return sum(file.read_text().startswith("rdk:") for file in Path("/proc/self/task").glob("*/comm"))
+
+
+def test_a_replaced_client_is_released(bus: KafkaBus, proxy: KafkaProxy, prefix: str, wait_until: Wait) -> None:
+    """Its threads and connections end, and so do requests in other threads, which can be repeated."""
+    bus.catalog.names()
+    before = client_threads()
+    proxy.silence_present()
+    failed: list[BaseException] = []
+
+    def ask_until_answered() -> None:
+        while True:
+            try:
+                bus.catalog.topics([prefix])
+            except BusError as error:
+                failed.append(error)
+            else:
+                return
+
+    with ThreadPoolExecutor() as threads:
+        for asking in [threads.submit(ask_until_answered) for _ in range(ASKING)]:
+            asking.result()
+    wait_until(lambda: client_threads() <= before, LIMIT_S)
+
+    assert {type(error) for error in failed} == {BusUnreachable}
+
+
+def test_a_scanner_goes_on_where_it_was(bus: KafkaBus, proxy: KafkaProxy, prefix: str, wait_until: Wait) -> None:
+    """A scanner with a new client returns each message once."""
+    read: list[int] = []
+    with closing(bus.writer()) as writer, closing(bus.scanner([Position(Bucket(prefix, 0), None)])) as scanner:
+
+        def poll() -> None:
+            read.extend(message.offset() for batch in scanner.poll(0.1).batches for message in batch.messages)
+
+        def has_read(count: int) -> bool:
+            poll()
+            return len(read) >= count
+
+        writer.send(prefix, [Outgoing(None, b"1", 0)])
+        writer.flush()
+        wait_until(lambda: has_read(1), LIMIT_S)
+        proxy.silence_present()
+        with closing(bus.writer()) as other:
+            other.send(prefix, [Outgoing(None, b"2", 0)])
+            other.flush()
+        replaced_while(poll, wait_until)
+        wait_until(lambda: has_read(2), LIMIT_S)
+
+    assert read == [0, 1]
+
+
+def test_a_member_joins_again(bus: KafkaBus, proxy: KafkaProxy, prefix: str) -> None:
+    """A member whose client does not recover reports the end of its membership, after which a worker joins with a new client."""
+    with closing(bus.reader(f"{prefix}.group", [prefix], Member(), "one")) as reader:
+        reader.poll(1.0)
+        proxy.silence_present()
+        with pytest.raises(MembershipLost, match="does not recover"):
+            _poll_for(reader.poll)
+
+
+def test_a_member_that_commits_joins_again(bus: KafkaBus, proxy: KafkaProxy, prefix: str, wait_until: Wait) -> None:
+    """The client keeps the commit, and nothing polls meanwhile. When the reader is closed, the client is released after its call."""
+    before = client_threads()
+
+    def join() -> Reader:
+        member = Joined()
+        reader = bus.reader(f"{prefix}.group", [prefix], member, "one")
+
+        def has_joined() -> bool:
+            reader.poll(0.1)
+            return bool(member.buckets)
+
+        wait_until(has_joined, LIMIT_S)
+        return reader
+
+    reader = join()
+    proxy.silence_present()
+    with pytest.raises(MembershipLost, match="does not recover"):
+        reader.commit([Position(Bucket(prefix, 0), 0)])
+    reader.close()
+    with closing(join()) as again:
+        again.commit([Position(Bucket(prefix, 0), 0)])
+    wait_until(lambda: client_threads() <= before, 2 * LIMIT_S)
+
+
+def _poll_for(poll: Callable[[float], object]) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while time.monotonic() < deadline:
+        poll(0.1)
+
+
+def test_a_writer_fails_its_messages_and_writes_again(bus: KafkaBus, proxy: KafkaProxy, prefix: str) -> None:
+    """The flush reports messages that were not acknowledged, and the next ones are delivered by a new client."""
+    with closing(bus.writer()) as writer:
+        writer.send(prefix, [Outgoing(None, b"1", 0)])
+        writer.flush()
+        proxy.silence_present()
+        writer.send(prefix, [Outgoing(None, b"2", 0)])
+        with pytest.raises(DeliveryFailed):
+            writer.flush()
+        writer.send(prefix, [Outgoing(None, b"3", 0)])
+        writer.flush()
+
+    assert KafkaBus(bus.settings).catalog.ends(prefix)[0] >= 2
+
+
+def test_a_writer_rests_while_nothing_is_acknowledged(
+    through_proxy: tuple[str, KafkaProxy], proxy: KafkaProxy, prefix: str
+) -> None:
+    """It has more requests than may be in flight. It uses almost no processor time, and delivers every message once afterwards."""
+    bus = KafkaBus(KafkaSettings(through_proxy[0]))
+    bus.catalog.create(CategorySpec(prefix, 1))
+    with closing(bus.writer()) as writer:
+        for _ in range(2):
+            writer.send(prefix, [Outgoing(None, b"acknowledged", 0)])
+            writer.flush()
+        proxy.hold_answers()
+        for _ in range(BURSTS):
+            writer.send(prefix, [Outgoing(None, b"waiting" * 20, 0)] * BURST)
+            writer.send_now()
+            time.sleep(0.05)
+        cpu_s, wall_s = time.process_time(), time.monotonic()
+        while time.monotonic() < wall_s + 5:
+            writer.send_now()
+            time.sleep(0.1)
+        share = (time.process_time() - cpu_s) / (time.monotonic() - wall_s)
+        proxy.let_through()
+        writer.flush()
+
+    assert share < 0.02
+    assert bus.catalog.ends(prefix)[0] == BURSTS * BURST + 2
+
+
+def test_writers_send_again_when_connections_are_accepted_again(
+    through_proxy: tuple[str, KafkaProxy], proxy: KafkaProxy, prefix: str, wait_until: Wait
+) -> None:
+    """The next trials send what the lost connection returned to the queue, because the client's threads do not sleep through them."""
+    bus = KafkaBus(KafkaSettings(through_proxy[0], {"reconnect.backoff.max.ms": "200"}))
+    bus.catalog.create(CategorySpec(prefix, 1))
+    with ExitStack() as opened:
+        writers = [opened.enter_context(closing(bus.writer())) for _ in range(WRITERS)]
+        for writer in writers:
+            writer.send(prefix, [Outgoing(None, b"1", 0)])
+            writer.flush()
+        proxy.refuse()
+        for writer in writers:
+            writer.send(prefix, [Outgoing(None, b"2", 0)])
+        threads = opened.enter_context(ThreadPoolExecutor(WRITERS))
+        flushes = [threads.submit(writer.flush) for writer in writers]
+        time.sleep(REFUSED_S)
+        assert not any(flush.done() for flush in flushes)
+        proxy.let_through()
+        wait_until(lambda: all(flush.done() for flush in flushes), LIMIT_S / 2)
+        for flush in flushes:
+            flush.result()
+
+    assert bus.catalog.ends(prefix)[0] == 2 * WRITERS
+
+
+def test_a_read_to_an_end_fails_in_an_outage_or_continues_after_it(
+    through_proxy: tuple[str, KafkaProxy], proxy: KafkaProxy, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reports the outage, and the reason is the client's."""
+    bus = KafkaBus(KafkaSettings(through_proxy[0]))
+    bus.catalog.create(CategorySpec(prefix, 1))
+    with closing(bus.writer()) as writer:
+        writer.send(prefix, [Outgoing(b"k", b"%d" % number, 0) for number in range(20)])
+        writer.flush()
+    [whole] = ranges_to_end(bus, prefix, {0: 0})
+    monkeypatch.setattr(offset_range, "BLOCKED_AFTER_S", 1.0)
+    monkeypatch.setattr(catalog, "ANSWER_LIMIT_S", 1.0)
+    proxy.cut_off()
+    with pytest.raises(BusUnreachable, match=rf"{prefix}/0 is not read completely: .* No Kafka broker answers at 127"):
+        list(read_offset_range(bus, whole, silence_limit_s=2.0))
+    handler = Restores(proxy)
+    logging.getLogger("penstock.kafka").addHandler(handler)
+    try:
+        found = [message.value() for batch in read_offset_range(bus, whole) for message in batch.messages]
+    finally:
+        logging.getLogger("penstock.kafka").removeHandler(handler)
+
+    assert found == [b"%d" % number for number in range(20)]
+    assert handler.waits[0].startswith(f"Waiting: {prefix}/0 is not read completely")
+
+
+class Restores(logging.Handler):
+    """Ends an outage when a read reports that it waits."""
+
+    def __init__(self, proxy: KafkaProxy) -> None:
+        super().__init__(logging.WARNING)
+        self._proxy = proxy
+        self.waits: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage().startswith("Waiting: "):
+            self.waits.append(record.getMessage())
+            self._proxy.let_through()

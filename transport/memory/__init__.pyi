@@ -1,0 +1,1 @@
+from .bus import MemoryBus as MemoryBus
