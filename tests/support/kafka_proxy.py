@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.ops.shell import LOOPBACK, free_port
 from penstock.ops.start.dev_services import kafka as local_kafka
 from penstock.ops.start.dev_services.services import running_kafka
 
@@ -47,7 +48,8 @@ class KafkaProxy:
     """Passes frames between clients and a broker, which has performed the request even if the answer is falsified."""
 
     def __init__(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        # No port that the system gives to outgoing connections: while the proxy refuses connections, one of these could take it.
+        self._listener = socket.create_server((LOOPBACK, free_port()))
         self.port: int = self._listener.getsockname()[1]
         self.target_port = 0
         self.falsify: Falsify = lambda _: None
@@ -93,7 +95,7 @@ class KafkaProxy:
         """Accept connections, and pass answers again."""
         self._cut, self.cut_at, self.hides_brokers = False, None, False
         if self._listener.fileno() < 0:
-            self._listener = socket.create_server(("127.0.0.1", self.port))
+            self._listener = socket.create_server((LOOPBACK, self.port))
             threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
         self._bytes_per_s = None
         self._asking.set()
@@ -122,10 +124,12 @@ class KafkaProxy:
                 if self._cut:
                     client.close()
                     continue
-                server = socket.create_connection(("127.0.0.1", self.target_port))
+                server = socket.create_connection((LOOPBACK, self.target_port))
             except OSError:
                 return
             self._connections |= {client, server}
+            if self._cut:
+                self.disconnect()  # an outage that began meanwhile knew nothing of this connection
             versions: Versions = {}
             threading.Thread(target=self._pass_requests, args=(client, server, versions), daemon=True).start()
             threading.Thread(target=self._pass_answers, args=(server, client, versions), daemon=True).start()
@@ -206,8 +210,8 @@ def proxied_kafka(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tup
 
         def through_proxy(ports: dict[str, int], data: Path, listener: local_kafka.Listener) -> dict[str, object]:
             proxy.target_port = ports["broker"]
-            return {**settings(ports, data, listener), "advertised.listeners": f"BROKER://127.0.0.1:{proxy.port}"}
+            return {**settings(ports, data, listener), "advertised.listeners": f"BROKER://{LOOPBACK}:{proxy.port}"}
 
         patched.setattr(local_kafka, "_settings", through_proxy)
         with running_kafka(folder):
-            yield f"127.0.0.1:{proxy.port}", proxy
+            yield f"{LOOPBACK}:{proxy.port}", proxy

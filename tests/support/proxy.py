@@ -90,6 +90,8 @@ class Proxy:
             return
         with self._lock:
             self._sockets |= {client, server}
+        if self._refusing:
+            self.cut()  # an outage that began meanwhile knew nothing of this connection
         for source, sink, keeps in ((client, server, self._request), (server, client, self._answer)):
             threading.Thread(target=self._pass_on, args=(source, sink, keeps), daemon=True).start()
 
@@ -106,21 +108,23 @@ class Proxy:
             _close(one)
 
     def _request(self, sent: bytes) -> bytes | None:
-        if self._bytes_left is None:
-            return sent
-        self._bytes_left -= len(sent)
-        if self._bytes_left >= 0:
-            return sent
-        self._bytes_left = None
-        return None
+        with self._lock:  # of several connections
+            if self._bytes_left is None:
+                return sent
+            self._bytes_left -= len(sent)
+            if self._bytes_left >= 0:
+                return sent
+            self._bytes_left = None
+            return None
 
     def _answer(self, answered: bytes) -> bytes | None:
         if self._silent:
             return b""
-        if self._fatal_answer is None or not self._fatal_answer(answered):
-            return answered
-        self._fatal_answer = None
-        return None
+        with self._lock:
+            if self._fatal_answer is None or not self._fatal_answer(answered):
+                return answered
+            self._fatal_answer = None
+            return None
 
 
 def _connected(target: Target) -> socket.socket:
