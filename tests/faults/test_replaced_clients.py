@@ -29,7 +29,7 @@ from penstock.transport import (
 )
 from penstock.transport.kafka import KafkaBus, KafkaSettings, catalog, liveness
 
-LIMIT_S = 60.0
+LIMIT_S = 240.0
 BURSTS, BURST = 30, 4
 """More requests than may be in flight, since a flush of a millisecond sends the messages of each burst."""
 ASKING = 3
@@ -37,6 +37,12 @@ ASKING = 3
 WRITERS = 6
 REFUSED_S = 4.0
 """An outage in which writers pause."""
+SENT_AGAIN_S = 60.0
+"""The trials of a writer are at most 5 s apart, and its connections at most 0.2 s late."""
+SPANS, SPAN_S = 5, 1.0
+"""How often the processor time of a resting process is measured: something else in it may work in one of these times."""
+BUSIEST = 0.1
+"""The most processor time of a resting writer, as a share of one core. It needs 0.01, and a thread that does not rest needs 1."""
 
 Wait = Callable[..., None]
 
@@ -46,11 +52,16 @@ def bus(through_proxy: tuple[str, KafkaProxy], prefix: str, monkeypatch: pytest.
     """A bus with the category `prefix`, whose clients are compared with new ones after a second."""
     monkeypatch.setattr(liveness, "REPLACED_AFTER_S", 1.0)
     monkeypatch.setattr(liveness, "ASK_EVERY_S", 0.2)
-    monkeypatch.setattr(catalog, "ANSWER_LIMIT_S", 2.0)  # a busy machine answers within it
     # A client that ends its silent connections recovers without a replacement.
     bus = KafkaBus(KafkaSettings(through_proxy[0], {"socket.timeout.ms": "300000"}))
     KafkaBus(KafkaSettings(through_proxy[0])).catalog.create(CategorySpec(prefix, 1))
     return bus
+
+
+@pytest.fixture
+def short_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests of catalogs that soon end without an answer. One may do so on a busy machine, although it would be answered."""
+    monkeypatch.setattr(catalog, "ANSWER_LIMIT_S", 2.0)
 
 
 class Joined:
@@ -68,40 +79,51 @@ class Joined:
     lost = revoked
 
 
-def replaced_while(act: Callable[[], object], wait_until: Wait) -> None:
-    """Repeat an act until a client was replaced."""
+def replaced_while(act: Callable[[], object], proxy: KafkaProxy, wait_until: Wait) -> None:
+    """Repeat an act on silent connections until a client was replaced. New ones are silenced before each act: a client opens them when it needs them."""
     before = CLIENT_COUNTS.replaced
 
     def is_replaced() -> bool:
+        proxy.silence_present()
         act()
         return CLIENT_COUNTS.replaced > before
 
     wait_until(is_replaced, LIMIT_S)
 
 
+@pytest.mark.usefixtures("short_requests")
 def test_the_client_of_the_catalog_is_replaced(
     bus: KafkaBus, proxy: KafkaProxy, prefix: str, wait_until: Wait, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Requests succeed again, and one line reports it."""
     caplog.set_level(logging.WARNING, "penstock.kafka")
 
-    def ask() -> None:
-        proxy.silence_present()  # a client opens connections when it needs them
+    def is_known() -> bool:
         with suppress(BusUnreachable):
-            bus.catalog.names()
+            return prefix in bus.catalog.names()
+        return False
 
-    replaced_while(ask, wait_until)
+    replaced_while(is_known, proxy, wait_until)
     lines = [record.getMessage() for record in caplog.records if "It is replaced" in record.getMessage()]
+    wait_until(is_known, LIMIT_S)
 
-    assert prefix in bus.catalog.names()
     assert len(lines) == 1
 
 
 def client_threads() -> int:
     """Return the number of threads of all clients in this process."""
-    return sum(file.read_text().startswith("rdk:") for file in Path("/proc/self/task").glob("*/comm"))
+    return sum(_name_of(thread).startswith("rdk:") for thread in Path("/proc/self/task").iterdir())
 
 
+def _name_of(thread: Path) -> str:
+    """Return the name of a thread; an empty name if it has ended meanwhile."""
+    try:
+        return (thread / "comm").read_text()
+    except OSError:
+        return ""
+
+
+@pytest.mark.usefixtures("short_requests")
 def test_a_replaced_client_is_released(bus: KafkaBus, proxy: KafkaProxy, prefix: str, wait_until: Wait) -> None:
     """Its threads and connections end, and so do requests in other threads, which can be repeated."""
     bus.catalog.names()
@@ -143,18 +165,18 @@ def test_a_scanner_goes_on_where_it_was(bus: KafkaBus, proxy: KafkaProxy, prefix
         writer.send(prefix, [Outgoing(None, b"1", 0)])
         writer.flush()
         wait_until(lambda: has_read(1), LIMIT_S)
-        proxy.silence_present()
+        proxy.silence_present()  # before the next message, which is not read on them
         with closing(bus.writer()) as other:
             other.send(prefix, [Outgoing(None, b"2", 0)])
             other.flush()
-        replaced_while(poll, wait_until)
+        replaced_while(poll, proxy, wait_until)
         wait_until(lambda: has_read(2), LIMIT_S)
 
     assert read == [0, 1]
 
 
 def joined(bus: KafkaBus, prefix: str, wait_until: Wait) -> Reader:
-    """Return a reader that has its bucket, and so all connections that it needs."""
+    """Return a reader that has its bucket. It may open further connections to read it."""
     member = Joined()
     reader = bus.reader(f"{prefix}.group", [prefix], member, "one")
 
@@ -168,10 +190,11 @@ def joined(bus: KafkaBus, prefix: str, wait_until: Wait) -> Reader:
 
 def test_a_member_joins_again(bus: KafkaBus, proxy: KafkaProxy, prefix: str, wait_until: Wait) -> None:
     """A member whose client does not recover reports the end of its membership, after which a worker joins with a new client."""
-    with closing(joined(bus, prefix, wait_until)) as reader:
-        proxy.silence_present()
-        with pytest.raises(MembershipLost, match="does not recover"):
-            _poll_for(reader.poll)
+    with (
+        closing(joined(bus, prefix, wait_until)) as reader,
+        pytest.raises(MembershipLost, match="does not recover"),
+    ):
+        replaced_while(lambda: reader.poll(0.1), proxy, wait_until)
 
 
 def test_a_member_that_commits_joins_again(bus: KafkaBus, proxy: KafkaProxy, prefix: str, wait_until: Wait) -> None:
@@ -185,12 +208,6 @@ def test_a_member_that_commits_joins_again(bus: KafkaBus, proxy: KafkaProxy, pre
     with closing(joined(bus, prefix, wait_until)) as again:
         again.commit([Position(Bucket(prefix, 0), 0)])
     wait_until(lambda: client_threads() <= before, 2 * LIMIT_S)
-
-
-def _poll_for(poll: Callable[[float], object]) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while time.monotonic() < deadline:
-        poll(0.1)
 
 
 def test_a_writer_fails_its_messages_and_writes_again(bus: KafkaBus, proxy: KafkaProxy, prefix: str) -> None:
@@ -208,6 +225,15 @@ def test_a_writer_fails_its_messages_and_writes_again(bus: KafkaBus, proxy: Kafk
     assert KafkaBus(bus.settings).catalog.ends(prefix)[0] >= 2
 
 
+def processor_share(act: Callable[[], object]) -> float:
+    """Repeat an act for a time, and return this process's processor time as a share of one core."""
+    cpu_s, wall_s = time.process_time(), time.monotonic()
+    while time.monotonic() < wall_s + SPAN_S:
+        act()
+        time.sleep(0.1)
+    return (time.process_time() - cpu_s) / (time.monotonic() - wall_s)
+
+
 def test_a_writer_rests_while_nothing_is_acknowledged(
     through_proxy: tuple[str, KafkaProxy], proxy: KafkaProxy, prefix: str
 ) -> None:
@@ -223,15 +249,11 @@ def test_a_writer_rests_while_nothing_is_acknowledged(
             writer.send(prefix, [Outgoing(None, b"waiting" * 20, 0)] * BURST)
             writer.send_now()
             time.sleep(0.05)
-        cpu_s, wall_s = time.process_time(), time.monotonic()
-        while time.monotonic() < wall_s + 5:
-            writer.send_now()
-            time.sleep(0.1)
-        share = (time.process_time() - cpu_s) / (time.monotonic() - wall_s)
+        shares = [processor_share(writer.send_now) for _ in range(SPANS)]
         proxy.let_through()
         writer.flush()
 
-    assert share < 0.02
+    assert min(shares) < BUSIEST, shares
     assert bus.catalog.ends(prefix)[0] == BURSTS * BURST + 2
 
 
@@ -254,7 +276,7 @@ def test_writers_send_again_when_connections_are_accepted_again(
         time.sleep(REFUSED_S)
         assert not any(flush.done() for flush in flushes)
         proxy.let_through()
-        wait_until(lambda: all(flush.done() for flush in flushes), LIMIT_S / 2)
+        wait_until(lambda: all(flush.done() for flush in flushes), SENT_AGAIN_S)
         for flush in flushes:
             flush.result()
 
