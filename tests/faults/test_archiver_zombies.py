@@ -14,6 +14,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 from support.archivers import Reading, readings_of, start
+from support.victims import LIMIT_S
 
 from penstock.backfill.archive import archived_ends, group_of
 from penstock.backfill.warehouse import DAY_MS, ArchivedFile, Listing, Note, open_warehouse
@@ -76,7 +77,7 @@ def test_a_paused_archiver_changes_nothing_of_its_successors(
     wait_until(lambda: committed() == 160)
     for process in (zombie, successor):
         process.terminate()
-        process.join(60)
+        process.join(LIMIT_S)
 
     assert before_return == list(range(100))
     assert [process.exitcode for process in (zombie, successor)] == [0, 0]

@@ -27,6 +27,8 @@ from penstock.transport.kafka import KafkaBus
 
 EVENTS = events(200)
 EXACTLY = Subject("stateful", EXACT, EXACT)
+LONG_SESSION = {"session.timeout.ms": "1200000", "max.poll.interval.ms": "1200000"}
+"""A session that outlasts every wait: a test that waited for its end would fail."""
 
 
 def owners(kafka: str, group: str) -> dict[str, set[int]]:
@@ -48,19 +50,16 @@ def test_a_bucket_whose_owner_died_while_giving_it_up_gets_a_new_owner(
 ) -> None:
     """The worker restarts within its session, in which Kafka does not rebalance; it leaves the group first."""
     never = ps.CheckpointInterval(events=10**9, time=timedelta(minutes=10))
-    long_session = {"session.timeout.ms": "45000"}
-    job = replace(create_job(EXACTLY, EVENTS, prefix, kafka_bus, tmp_path), settings=long_session)
+    job = replace(create_job(EXACTLY, EVENTS, prefix, kafka_bus, tmp_path), settings=LONG_SESSION)
     create_missing_categories(kafka_bus, REPORTS)
     dies = replace(job, endless=True, checkpoint=never)
     first = dies.start(Kill(Gap(steps_of(EXACTLY.make(prefix))[0]), checkpoint=1))
     wait_until(lambda: events_in(kafka_bus, f"{prefix}.subject") == len(EVENTS))
     second = job.start()
     died = exit_code_of(first, LIMIT_S)
-    began_s = time.monotonic()
     ends = [exit_code_of(worker, LIMIT_S) for worker in (job.start(), second)]
 
     assert (died, ends) == (-signal.SIGKILL, [0, 0])
-    assert time.monotonic() - began_s < 40, "the bucket was free only when the session had ended"
     expect_guarantees(job, EVENTS)
 
 
@@ -76,25 +75,22 @@ def test_a_quick_restart_moves_nothing(
     kafka_bus: KafkaBus, tmp_path: Path, prefix: str, wait_until: Callable[..., None]
 ) -> None:
     """A killed worker that restarts within its session continues with its own buckets; the other keeps its own."""
-    job = replace(create_job(EXACTLY, EVENTS, prefix, kafka_bus, tmp_path), endless=True, settings={})
+    job = replace(create_job(EXACTLY, EVENTS, prefix, kafka_bus, tmp_path), endless=True, settings=LONG_SESSION)
     group = f"{prefix}.subject"
     workers = [job.start(), job.start()]
     wait_until(lambda: sorted(map(len, owners(job.kafka, group).values())) == [1, 1])
     before = owners(job.kafka, group)
     workers[0].kill()
     workers[0].join()
-    began = time.monotonic()
     workers[0] = job.start()
     more = events(100, start=len(EVENTS))
     send(job.kafka, f"{prefix}.events", more)
     wait_until(lambda: sum(kafka_bus.catalog.committed(group, f"{prefix}.events").values()) >= len(EVENTS + more))
-    took_s = time.monotonic() - began
     after = owners(job.kafka, group)
     for worker in workers:
         os.kill(worker.pid or 0, signal.SIGTERM)
-        worker.join(60)
+        worker.join(LIMIT_S)
 
-    assert took_s < 30, "the buckets waited for the session of the dead worker to end"
     assert after == before
     expect_guarantees(job, EVENTS + more)
 
@@ -110,7 +106,7 @@ def stop(workers: Sequence[ForkServerProcess]) -> None:
     for worker in workers:
         os.kill(worker.pid or 0, signal.SIGTERM)
     for worker in workers:
-        worker.join(60)
+        worker.join(LIMIT_S)
         assert worker.exitcode in {0, -signal.SIGTERM}
 
 

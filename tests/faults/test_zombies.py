@@ -16,7 +16,7 @@ from support.databases import Postgres, Redis
 from support.plain import values
 from support.subjects import EXACT, MOST, Subject, events
 from support.trials import create_job, expect_guarantees, expect_remote_guarantees
-from support.victims import Kill
+from support.victims import LIMIT_S, Kill
 
 import penstock as ps
 from penstock.processors.shard import Gap, Step, steps_of
@@ -91,7 +91,7 @@ def test_a_zombie_writes_nothing(
     written = sorted(values(job.kafka, f"{prefix}.out"), key=str)
 
     os.kill(zombie.pid or 0, signal.SIGCONT)
-    zombie.join(150)
+    zombie.join(LIMIT_S)
 
     assert zombie.exitcode == 0
     if subject.output is EXACT:  # at-most-once outputs are sent after the checkpoint, and no other worker sends them
@@ -127,7 +127,7 @@ def test_a_zombie_changes_nothing_in_its_store(
     written = sorted(values(job.kafka, f"{prefix}.out"), key=str)
 
     os.kill(zombie.pid or 0, signal.SIGCONT)
-    zombie.join(150)
+    zombie.join(LIMIT_S)
 
     assert zombie.exitcode == 0
     assert sorted(values(job.kafka, f"{prefix}.out"), key=str) == written

@@ -33,7 +33,7 @@ from penstock.transport.kafka.reader import GroupReader
 
 from .subjects import Subject
 
-LIMIT_S = 90.0
+LIMIT_S = 240.0
 REFUSED = 3
 """The exit code of a worker that ends with a Penstock error."""
 STACKS = signal.SIGUSR1
