@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ from support.kafka_proxy import (
 from support.meters import readings
 from support.subjects import EXACT, PAIRS, Subject, events
 from support.trials import create_job, expect_guarantees
-from support.victims import SHORT_TIMEOUTS, Job, exit_code_of
+from support.victims import LIMIT_S, SHORT_TIMEOUTS, Job, exit_code_of
 
 from penstock.ops.kernel import prepare
 from penstock.transport import BusUnreachable, Catalog
@@ -38,7 +39,7 @@ SUBJECTS = [Subject("stateful", *pair) for pair in PAIRS] + [Subject("stateless"
 IMPATIENT = {**SHORT_TIMEOUTS, "message.timeout.ms": "2000", "socket.timeout.ms": "2000"}
 """Sessions, transactions and messages that time out long before the outage ends."""
 OUTAGE_S = 12.0
-DONE_LIMIT_S = 120.0
+DONE_LIMIT_S = 400.0
 
 Wait = Callable[..., None]
 
@@ -52,8 +53,10 @@ def outer(through_proxy: tuple[str, KafkaProxy], tmp_path: Path) -> Iterator[Cli
 
 
 def committed(bus: KafkaBus, job: Job) -> int:
-    """Return the number of events that a job's group has committed."""
-    return sum(bus.catalog.committed(f"{job.prefix}.subject", f"{job.prefix}.events").values())
+    """Return the number of events that a job's group has committed, or 0 if it is unknown."""
+    with suppress(BusUnreachable):  # after the outage, this process's client rests before it connects again
+        return sum(bus.catalog.committed(f"{job.prefix}.subject", f"{job.prefix}.events").values())
+    return 0
 
 
 def test_workers_of_every_row_outlast_a_long_outage(
@@ -78,7 +81,7 @@ def test_workers_of_every_row_outlast_a_long_outage(
         assert [worker.exitcode for worker in workers] == [None] * len(workers)
         for worker in workers:
             os.kill(worker.pid or 0, signal.SIGTERM)
-        assert [exit_code_of(worker, 60) for worker in workers] == [0] * len(workers)
+        assert [exit_code_of(worker, LIMIT_S) for worker in workers] == [0] * len(workers)
     finally:
         for worker in workers:
             worker.kill()
@@ -137,7 +140,7 @@ def test_a_worker_that_is_stopped_during_an_outage_ends_in_time(
     proxy.cut_off()
     time.sleep(2)
     worker.send_signal(signal.SIGTERM)
-    worker.communicate(timeout=30)
+    worker.communicate(timeout=LIMIT_S)
     proxy.let_through()
 
     assert worker.returncode in {0, 75}  # everything may have been saved before
