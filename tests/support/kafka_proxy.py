@@ -121,15 +121,14 @@ class KafkaProxy:
         while True:
             try:
                 client, _ = listener.accept()
-                if self._cut:
-                    client.close()
-                    continue
                 server = socket.create_connection((LOOPBACK, self.target_port))
             except OSError:
                 return
             self._connections |= {client, server}
-            if self._cut:
-                self.disconnect()  # an outage that began meanwhile knew nothing of this connection
+            if self._cut:  # an outage that begins after this ends the connection, which it knows
+                client.close()
+                server.close()
+                continue
             versions: Versions = {}
             threading.Thread(target=self._pass_requests, args=(client, server, versions), daemon=True).start()
             threading.Thread(target=self._pass_answers, args=(server, client, versions), daemon=True).start()

@@ -91,7 +91,7 @@ class Proxy:
         with self._lock:
             self._sockets |= {client, server}
         if self._refusing:
-            self.cut()  # an outage that began meanwhile knew nothing of this connection
+            self.cut()  # an outage that began meanwhile did not know this connection
         for source, sink, keeps in ((client, server, self._request), (server, client, self._answer)):
             threading.Thread(target=self._pass_on, args=(source, sink, keeps), daemon=True).start()
 
