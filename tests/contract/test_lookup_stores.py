@@ -17,7 +17,7 @@ from support.stores import Place, unique_name
 import penstock as ps
 from penstock.processors import DeclarationError
 
-LIMIT = timedelta(seconds=0.3)
+LIMIT = timedelta(seconds=3)  # a busy machine answers within it
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_a_request_to_a_store_that_hangs_times_out(place: Place, source: Any, pr
         assert list(rows.fetch(["JFK"])) == ["JFK"]
         proxy.fall_silent()
         for _ in range(2):
-            with pytest.raises(ps.lookups.LookupUnreachable, match=r"within 0.3 s|[Tt]imeout|timed out") as unanswered:
+            with pytest.raises(ps.lookups.LookupUnreachable, match=r"within 3 s|[Tt]imeout|timed out") as unanswered:
                 rows.fetch(["JFK"])
             assert PASSWORD not in str(unanswered.value)
         proxy.resume()

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from typing import Any
 
+import psycopg
 import pytest
 from support.databases import Postgres, Redis
 from support.proxy import Proxy
@@ -194,14 +195,14 @@ def test_a_save_is_repeated_after_a_deadlock(postgres: Postgres, opened: StateOp
     processor = aggregator(monoid)
     state = opened(postgres.url, processor)
     state.save(lifted(monoid, a=1))
-    with postgres.session() as other, ThreadPoolExecutor(1) as pool:
+    with postgres.session() as other, postgres.session() as watching, ThreadPoolExecutor(1) as pool:
         # The other session waits longer before it checks for deadlocks, so PostgreSQL ends the owner's transaction.
         other.execute("SET deadlock_timeout = '30s'")
         other.execute("BEGIN")
         shard = "(SELECT shard FROM penstock_shards WHERE processor = %s)"
         other.execute(f"SELECT FROM penstock_parts WHERE shard = {shard} FOR UPDATE", (processor.name,))
         saving = pool.submit(state.save, lifted(monoid, a=1))
-        until(lambda: waiting_for_locks(postgres) == 1)
+        until(lambda: waiting_for_locks(watching) == 1)
         other.execute("SELECT FROM penstock_shards WHERE processor = %s FOR UPDATE", (processor.name,))
         other.execute("ROLLBACK")
         saving.result(LIMIT_S)
@@ -209,9 +210,8 @@ def test_a_save_is_repeated_after_a_deadlock(postgres: Postgres, opened: StateOp
     assert values(state, monoid, A) == [2]
 
 
-def waiting_for_locks(server: Postgres) -> int:
-    with server.session() as session:
-        row = session.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'").fetchone()
+def waiting_for_locks(session: psycopg.Connection) -> int:
+    row = session.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'").fetchone()
     return int(row[0]) if row else 0
 
 
@@ -244,7 +244,7 @@ def test_a_long_outage_of_the_store_is_reported(place: Place, proxy: Proxy, open
     """After the time limit the outcome is unknown, so nothing more is written before the state is opened again."""
     monoid = ps.monoids.Count()
     processor = aggregator(monoid)
-    states = opened.folder(remote_states(place.through(proxy), processor, write_mode=APPENDING, retry_limit_s=0.2))
+    states = opened.folder(remote_states(place.through(proxy), processor, write_mode=APPENDING, retry_limit_s=2.0))
     state = states.open(identity_of(processor))
     proxy.lose_answer(place.saved)
     state.save_together(lifted(monoid, a=1), StatePosition({"hits": 1}))
@@ -284,7 +284,7 @@ def test_a_server_that_hangs_is_an_outage_and_a_slow_one_is_not(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its kernel accepts bytes, so only another connection shows it. Slow work is not repeated forever."""
-    monkeypatch.setattr(postgres_store, "_ANSWER_LIMIT_S", 0.5)
+    monkeypatch.setattr(postgres_store, "_ANSWER_LIMIT_S", 3.0)  # a busy machine answers within it
     monoid = ps.monoids.Count()
     processor = aggregator(monoid)
     with closing(Proxy(postgres.target)) as proxy:
@@ -295,7 +295,7 @@ def test_a_server_that_hangs_is_an_outage_and_a_slow_one_is_not(
             with slow_parts(postgres):
                 state.save(lifted(monoid, a=1))
             proxy.fall_silent()
-            with pytest.raises(StoreUnreachable, match=r"did not answer within 0\.5 s|timeout expired"):
+            with pytest.raises(StoreUnreachable, match=r"did not answer within 3 s|timeout expired"):
                 state.save(lifted(monoid, a=1))
             proxy.cut()
             proxy.resume()
@@ -309,8 +309,10 @@ def slow_parts(postgres: Postgres) -> Iterator[None]:
     """Make each change of parts take longer than several limits."""
     with postgres.session() as session:
         session.execute(
-            "CREATE OR REPLACE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(2); RETURN NEW; END'; "
+            "CREATE OR REPLACE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(7); RETURN NEW; END'; "
             "CREATE TRIGGER slowly BEFORE INSERT ON penstock_parts FOR EACH STATEMENT EXECUTE FUNCTION slowly()"
         )
-        yield
-        session.execute("DROP TRIGGER slowly ON penstock_parts")
+        try:
+            yield
+        finally:
+            session.execute("DROP TRIGGER slowly ON penstock_parts")

@@ -174,7 +174,7 @@ Change = st.tuples(st.sampled_from(["ann", "bob", "x'; --", "ü"]), st.none() | 
 
 
 @given(batches=st.lists(st.lists(Change, max_size=6), max_size=4))
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 def test_rows_replace_rows_of_their_key_and_tombstones_delete_them(
     postgres: Postgres, batches: Sequence[Sequence[tuple[str, int | None]]]
 ) -> None:
@@ -264,7 +264,7 @@ def test_an_unreachable_server_is_reported_after_retries(postgres: Postgres) -> 
 
 def test_a_server_that_hangs_is_an_outage(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its kernel answers, so only a time limit shows it; a batch may take longer as long as it makes progress."""
-    monkeypatch.setattr(postgres_rows, "ANSWER_LIMIT_S", 1.0)
+    monkeypatch.setattr(postgres_rows, "ANSWER_LIMIT_S", 4.0)  # a busy machine writes a part of 0.4 s within it
     monkeypatch.setattr(postgres_rows, "PART_ROWS", 2)
     table = Table(postgres, key=None)
     with postgres.session() as session:
@@ -276,16 +276,16 @@ def test_a_server_that_hangs_is_an_outage(postgres: Postgres, monkeypatch: pytes
         address = address_of(postgres.url.replace(str(postgres.target[1]), str(proxy.port)))
         with closing(OwnedRows(PostgresRowStore(table.declared, address), "it", StoreRetry(0.1))) as writer:
             writer.claim("counter", 0)
-            writer.write(batch(*(Total("ann", number) for number in range(10))))
+            writer.write(batch(*(Total("ann", number) for number in range(30))))
             proxy.fall_silent()
-            with pytest.raises(ps.sinks.SinkUnreachable, match=r"did not answer within 1 s|timeout expired"):
-                writer.write(batch(Total("ann", 10)))
+            with pytest.raises(ps.sinks.SinkUnreachable, match=r"did not answer within 4 s|timeout expired"):
+                writer.write(batch(Total("ann", 30)))
             proxy.cut()
             proxy.resume()
             writer.claim("counter", 0)
-            writer.write(batch(Total("ann", 11)))
+            writer.write(batch(Total("ann", 31)))
 
-    assert [clicks for _, clicks in table.rows() if clicks != 10] == sorted([*range(10), 11], key=repr)
+    assert sorted(clicks for _, clicks in table.rows() if clicks != 30) == [*range(30), 31]
 
 
 UNFIT: Mapping[str, tuple[str, str]] = {

@@ -25,7 +25,7 @@ from penstock.ops.shell import free_port
 
 PASSWORD = "s3cret-of-the-tests"  # noqa: S105 - of a temporary database
 START_LIMIT_S = 90.0
-STOP_LIMIT_S = 20.0
+STOP_LIMIT_S = 120.0
 BUS_OF_CLUSTER = 10_000
 
 
