@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from support.browser import Browser, chromium
 from support.cli import Cli
 from support.databases import postgres, redis_cluster, redis_server
@@ -23,7 +23,7 @@ __all__ = ["postgres", "redis_cluster", "redis_server"]  # fixtures of all suite
 
 WAIT_LIMIT_S = 240.0
 # An example that takes long on a busy machine breaks no promise.
-settings.register_profile("untimed", deadline=None)
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
 

@@ -333,7 +333,7 @@ def test_a_damaged_database_is_reported(tmp_path: Path) -> None:
 
 
 @given(saved=CHANGES, sealed=CHANGES, waiting=CHANGES, start=KEYS, end=KEYS, limit=st.integers(1, 5))
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 def test_a_range_scan_sees_unsaved_changes(
     scanned: LocalState, saved: Changes, sealed: Changes, waiting: Changes, start: bytes, end: bytes, limit: int
 ) -> None:
