@@ -29,6 +29,7 @@ from support.verdicts import send
 from support.victims import Job
 
 from penstock.ops.kernel import Environment
+from penstock.ops.kernel.shards import backups
 from penstock.ops.start.dev_services.hdfs import HdfsService
 from penstock.ops.start.dev_services.services import LocalServices
 from penstock.processors.shard import StatePosition
@@ -42,7 +43,9 @@ SUBJECT = Subject("stateful", EXACT, EXACT)
 EVERY = timedelta(seconds=0.5)
 LONG_S = 20 * EVERY.total_seconds()
 ANSWER_LIMIT_S = 3.0
-STOP_LIMIT_S = 20.0
+STOP_LIMIT_S = 60.0
+STEADY = {"session.timeout.ms": "45000"}
+"""A session that a worker keeps on a busy machine, too: one that joins again waits again, and logs it again."""
 WaitUntil = Callable[..., None]
 
 
@@ -94,6 +97,7 @@ class BackedUp(Job):
         """Prepare the worker's process as well."""
         logging.basicConfig(filename=self.gate / "log", level=logging.WARNING)
         hdfs_files.ANSWER_LIMIT_S = self.answer_limit_s
+        backups.LOG_EVERY_S = 3600.0  # once for each wait, however long the machine needs to start HDFS
         return Environment(self.folder, Gated(self.place(), self.gate), EVERY)
 
     def place(self) -> FileStore:
@@ -326,10 +330,13 @@ def test_a_long_hang_of_hdfs_affects_no_event(
         cluster.up()
         await_backup(kafka_bus, job, wait_until)
         wait_until(lambda: "have caught up" in job.log)
+        late_lines = job.log.count(
+            "more than 3 intervals"
+        )  # by this worker: the next one may start slowly, and log it as well
         load.end()
         expect_exact(kafka_bus, job, worker, load.sent, wait_until)
 
-    assert job.log.count("more than 3 intervals") == 1
+    assert late_lines == 1
     assert log_lines <= 1
 
 
@@ -351,7 +358,7 @@ def test_a_lost_state_waits_for_hdfs(
     cluster: Cluster, job: BackedUp, kafka_bus: KafkaBus, wait_until: WaitUntil
 ) -> None:
     """The worker logs this once, not at each attempt; when stopped, it ends and leaves no empty state that counts."""
-    sent = events(1000)
+    job, sent = replace(job, settings=STEADY), events(1000)
     send(job.kafka, job.category, sent)
     with working(job) as worker:
         wait_until(lambda: is_done(kafka_bus, job))
