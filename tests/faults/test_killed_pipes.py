@@ -28,6 +28,8 @@ from penstock.transport.kafka import KafkaBus
 EVENTS = events(200)
 LINES = [b"line %d" % number for number in range(20_000)]
 KILLS = 6
+PAUSE_S = 0.05
+"""How long a program that will be killed takes for a checkpoint: on a busy machine, too, kills come long before the end."""
 CASES = [(subject, Gap(before)) for subject in PIPES for before in (*steps_of(subject.make("any")), None)]
 
 
@@ -45,10 +47,11 @@ def test_guarantees_hold_after_a_kill_in_each_gap(
 
 COPY = """#!/usr/bin/env python3
 import sys, time
+pause_s = float(sys.argv[1])
 for line in sys.stdin.buffer:
     sys.stdout.buffer.write(line)
     if line[:1] == b"\\x1e":
-        time.sleep(0.005)
+        time.sleep(pause_s)
         sys.stdout.buffer.flush()
 """
 
@@ -87,7 +90,7 @@ def test_guarantees_hold_when_programs_and_workers_are_killed_anywhere(
     run = ("pipe", f"{prefix}.in", "--to", f"{prefix}.out", *options)
     for _ in range(KILLS):
         before = kafka_bus.catalog.describe(f"{prefix}.out").events
-        worker = cli.start(*run, "--", "python3", "slowly.py")
+        worker = cli.start(*run, "--", "python3", "slowly.py", str(PAUSE_S))
         wait_until(lambda before=before: kafka_bus.catalog.describe(f"{prefix}.out").events > before)
         for _ in range(3):
             time.sleep(rng.uniform(0, 0.1))
@@ -95,7 +98,7 @@ def test_guarantees_hold_when_programs_and_workers_are_killed_anywhere(
         time.sleep(rng.uniform(0, 0.1))
         worker.send_signal(signal.SIGKILL)
         worker.wait()
-    last = json.loads(cli.ok(*run, "--until-end", "--json", "--", "python3", "slowly.py"))
+    last = json.loads(cli.ok(*run, "--until-end", "--json", "--", "python3", "slowly.py", "0"))
     written = Counter(value for _, _, value in messages(kafka, f"{prefix}.out"))
 
     assert last["events_in"] > 0, "all kills came after the end"

@@ -17,6 +17,8 @@ from penstock.transport.kafka import KafkaBus
 
 EVENTS = 600
 KILLS = 3
+WAIT_S, SHOWN_S = 2, 20
+"""The first wait for a retry; and the one of the first worker, during which the status shows what waits: on a busy machine, it needs several seconds."""
 APP = """
 import random
 from datetime import timedelta
@@ -38,7 +40,7 @@ class Fetch(ps.Stateless):
     reads, writes = calls, ps.Category("PREFIX.done", Call, key="key", event_time="at", buckets=2)
     output_semantics = ps.Semantics.EXACTLY_ONCE
     checkpoint = ps.CheckpointInterval(events=40)
-    on_error = ps.Retry(after=timedelta(seconds=2), factor=1.5, attempts=4)  # long enough for `status` to show what waits
+    on_error = ps.Retry(after=timedelta(seconds=WAIT_S), factor=1.5, attempts=4)
 
     def process(self, event):
         if event.number % 10 == 3 or random.random() < 0.3:
@@ -56,7 +58,8 @@ def test_waiting_events_survive_kills_exactly_once(
     cli: Cli, kafka: str, kafka_bus: KafkaBus, prefix: str, wait_until: Callable[..., None]
 ) -> None:
     """Status shows the waiting events, and `--until-end` ends when no event waits."""
-    (cli.folder / "app.py").write_text(APP.replace("PREFIX", prefix))
+    app = cli.folder / "app.py"
+    app.write_text(APP.replace("PREFIX", prefix).replace("WAIT_S", str(SHOWN_S)))
     (cli.folder / "impatient.toml").write_text(
         "[kafka-settings]\nsession.timeout.ms = 2000\nheartbeat.interval.ms = 500\ntransaction.timeout.ms = 2000\n"
     )
@@ -87,6 +90,7 @@ def test_waiting_events_survive_kills_exactly_once(
         wait_until(lambda before=before: kafka_bus.catalog.stable_ends(first_wait) != before)
         if kill == 0:
             wait_until(lambda: waiting() > 0)
+            app.write_text(APP.replace("PREFIX", prefix).replace("WAIT_S", str(WAIT_S)))
         worker.send_signal(signal.SIGKILL)
         worker.wait()
     last = json.loads(cli.ok("run", "app.py:Fetch", "--config", "impatient.toml", "--until-end", "--json"))
