@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 
-from support.cli import Cli
+from support.cli import LIMIT_S, Cli
 from support.plain import values
 
 from penstock.transport import Outgoing
@@ -135,7 +135,7 @@ def test_a_loop_whose_workers_are_killed_ends_with_each_message_processed_once(
     for worker in (*workers, windows):
         worker.send_signal(signal.SIGTERM)
     for worker in (*workers, windows):
-        worker.communicate(timeout=60)
+        worker.communicate(timeout=LIMIT_S)
     cli.ok(*run, "app.py", "--until-end", "--dir", "one")
     visited = Counter(
         (one["place"], one["at"], one["number"], one["left"]) for one in values(kafka, f"{prefix}.visits")

@@ -12,7 +12,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 
-from support.cli import Cli
+from support.cli import LIMIT_S, Cli
 from support.plain import values
 
 from penstock.transport import Outgoing
@@ -172,7 +172,7 @@ def stop(*workers: subprocess.Popen[str]) -> None:
     for worker in workers:
         worker.send_signal(signal.SIGTERM)
     for worker in workers:
-        worker.communicate(timeout=60)
+        worker.communicate(timeout=LIMIT_S)
 
 
 def test_a_killed_restore_of_one_processor_loses_and_repeats_nothing(
@@ -196,7 +196,7 @@ def test_a_killed_restore_of_one_processor_loses_and_repeats_nothing(
     killed = subprocess.run(
         [sys.executable, "-c", KILLED_RESTORES, kafka, taken["id"]],
         cwd=cli.folder,
-        timeout=100,
+        timeout=LIMIT_S,
         check=False,
         capture_output=True,
         text=True,

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.cli import Cli
+from support.cli import LIMIT_S, Cli
 from support.rejected_clicks import correct, counts, rejected_clicks, totals
 
 KILLED_RETRY = """
@@ -28,7 +28,7 @@ def test_a_retry_killed_before_its_commit_repeats_nothing(kafka: str, cli: Cli, 
     correct(app)
 
     killed = subprocess.run(
-        [sys.executable, "-c", KILLED_RETRY, kafka], cwd=cli.folder, timeout=100, check=False, capture_output=True
+        [sys.executable, "-c", KILLED_RETRY, kafka], cwd=cli.folder, timeout=LIMIT_S, check=False, capture_output=True
     )
     pending = counts(cli, f"{prefix}.sums")
     cli.ok("dead-letters", "retry", str(app), "--all", "--yes")

@@ -74,7 +74,7 @@ def test_what_was_accepted_in_time_says_how_long_all_outputs_need(
         write(LIMIT_S)
     accepted = found.value.accepted
     assert 0.0 < accepted < 1.0
-    write(1.5 * LIMIT_S / accepted)
+    write(3 * LIMIT_S / accepted)  # a busy machine may need longer than in the first trial
 
     assert len(plain.messages(address, prefix)) == MESSAGES
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from support.cli import Cli
+from support.cli import LIMIT_S, Cli
 from support.kafka_proxy import KafkaProxy
 from support.query_site import Site, WaitUntil, ask, counts, minute_of, random_views
 
@@ -26,7 +26,7 @@ def test_a_server_answers_during_an_outage_and_catches_up(
         site.send(first)
         site.run()
         server = site.serve("Counts")
-        with QueryClient(server.url) as client:
+        with QueryClient(server.url, timeout_s=LIMIT_S) as client:
             assert counts(ask(client, site)) == before
             proxy.cut_off()
             wait_until(lambda: ask(client, site).as_of.problem != "")
