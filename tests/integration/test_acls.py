@@ -20,6 +20,7 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from support import plain
 from support.cli import Cli
 from support.secured_kafka import LIMITED, PASSWORD, SecuredKafka, secured_kafka
 
@@ -150,6 +151,7 @@ def test_workers_run_with_exactly_the_printed_rights(site: Cli, secured: Secured
             assert words[-1] in refused.stderr or words[-2] == "--group", refused.stderr
         replace_grants(secured, commands)
         site.ok("run", "app.py", "--until-end")
+    plain.read(secured.bootstrap, "totals", secured.client())  # waits for the markers of the last transaction
     lines = site.ok("category", "tail", "totals", "--from", "0", "--no-follow", "--json").splitlines()
     totals = [json.loads(line)["value"] for line in lines]
 

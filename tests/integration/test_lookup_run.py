@@ -10,6 +10,7 @@ from pathlib import Path
 from support.cli import Cli
 from support.databases import PASSWORD, Postgres
 from support.meters import readings
+from support.plain import values
 from support.proxy import Proxy
 from support.stores import unique_name
 
@@ -41,7 +42,7 @@ class Placing(ps.LookupJoin):
 
 
 def test_a_worker_waits_for_the_store_and_joins_each_event_once(
-    cli: Cli, app: Path, prefix: str, postgres: Postgres, wait_until: Callable[[Callable[[], bool]], None]
+    cli: Cli, app: Path, prefix: str, kafka: str, postgres: Postgres, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
     """It reads the same events again until the store answers, reports its counts, and shows no password."""
     table, lookup = unique_name("places"), app.with_name("placing.py")
@@ -57,7 +58,7 @@ def test_a_worker_waits_for_the_store_and_joins_each_event_once(
         worker = cli.start("run", f"{lookup}:Placing", "--until-end", "--json", PENSTOCK_LOOKUPS=url)
         wait_until(lambda: proxy.refusals >= 4 or worker.poll() is not None)
         proxy.resume()
-        out, err = worker.communicate(timeout=90)
+        out, err = worker.communicate(timeout=240)
 
     assert worker.returncode == 0, err
     tally = json.loads(out)
@@ -66,7 +67,6 @@ def test_a_worker_waits_for_the_store_and_joins_each_event_once(
     assert tally["lookups"]["keys"] > tally["lookups"]["missing"] >= 1
     assert err.count("The worker retries until the source answers") == 1
     assert PASSWORD not in out + err
-    tail = cli.ok("category", "tail", f"{prefix}.placed", "--from", "0", "--no-follow", "--json")
-    placed = [json.loads(line)["value"] for line in tail.splitlines()]
+    placed = values(kafka, f"{prefix}.placed")
     assert len(placed) == 600
     assert all(one["place"] == f"place {one['meter'][1:]}" for one in placed)

@@ -8,17 +8,16 @@ from pathlib import Path
 import pytest
 from support.cli import Cli
 from support.meters import readings
+from support.plain import values
 from typer.testing import CliRunner
 
 from penstock.ops.shell.command_line.main import app as commands
 from penstock.processors import PenstockError
 
 
-def totals(cli: Cli, prefix: str) -> list[tuple[str, int, int]]:
+def totals(kafka: str, prefix: str) -> list[tuple[str, int, int]]:
     """Return the meters' totals in order of event time."""
-    lines = cli.ok("category", "tail", f"{prefix}.totals", "--from", "0", "--no-follow", "--json").splitlines()
-    found = [json.loads(line)["value"] for line in lines]
-    return sorted((one["at"], one["meter"], one["litres"]) for one in found)
+    return sorted((one["at"], one["meter"], one["litres"]) for one in values(kafka, f"{prefix}.totals"))
 
 
 def expected(counted: range, written: range) -> list[tuple[str, int, int]]:
@@ -32,7 +31,7 @@ def expected(counted: range, written: range) -> list[tuple[str, int, int]]:
     return found[written.start : written.stop]
 
 
-def test_a_reset_and_a_resize_keep_state_and_outputs_exact(cli: Cli, app: Path, prefix: str) -> None:
+def test_a_reset_and_a_resize_keep_state_and_outputs_exact(cli: Cli, app: Path, prefix: str, kafka: str) -> None:
     """Both print a plan first and refuse while a worker runs; afterwards each key keeps its state, with outputs exactly once."""
     app.write_text(app.read_text().replace("reads, writes, state = large, totals, int", EXACTLY))
     target, large = f"{app}:Totals", f"{prefix}.large"
@@ -51,7 +50,7 @@ def test_a_reset_and_a_resize_keep_state_and_outputs_exact(cli: Cli, app: Path, 
     assert declined.returncode == 1
     assert done.returncode == 0, done.stderr
     assert f"with all outputs to {prefix}.totals" in done.stderr
-    assert totals(cli, prefix) == sorted(expected(range(60), range(60)) * 2)
+    assert totals(kafka, prefix) == sorted(expected(range(60), range(60)) * 2)
 
     cli.ok("run", f"{app}:Hours", "--until-end")
     resize = ["category", "resize", large, "8", "--app", str(app), "--backup", "place"]
@@ -66,7 +65,7 @@ def test_a_reset_and_a_resize_keep_state_and_outputs_exact(cli: Cli, app: Path, 
     assert resized.returncode == 0, resized.stderr
     assert "Declare buckets=8" in resized.stderr
     assert "has 8 buckets on the bus" in stale.stderr
-    assert totals(cli, prefix) == sorted(expected(range(60), range(60)) * 2 + expected(range(100), range(60, 100)))
+    assert totals(kafka, prefix) == sorted(expected(range(60), range(60)) * 2 + expected(range(100), range(60, 100)))
 
 
 EXACTLY = "reads, writes, state = large, totals, int\n    output_semantics = ps.Semantics.EXACTLY_ONCE"
@@ -126,7 +125,7 @@ def test_a_migration_of_changed_state_keeps_outputs_exact(
     assert (again.exit_code, "Nothing was changed" in again.stderr) == (0, True)
     assert "belongs to another shard or type" in old.stderr
     assert "penstock state migrate" in old.stderr
-    assert totals(cli, prefix) == expected(range(100), range(100))
+    assert totals(kafka, prefix) == expected(range(100), range(100))
 
 
 def test_invalid_requests_are_refused_in_one_paragraph(kafka: str, cli: Cli, app: Path, prefix: str) -> None:

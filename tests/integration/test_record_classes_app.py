@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from confluent_kafka import Producer
+from support import plain
 from support.cli import Cli
 
 DATACLASSES = """
@@ -156,6 +157,7 @@ def test_the_commands_run_an_app_with_classes_of_other_libraries(
         before = expected[str(order["customer"])]
         before.append((before[-1] if before else 0) + number + 2)
     *replayed, summary = map(json.loads, cli.ok("replay", "app.py", "--from", "1h ago", "--json").splitlines())
+    plain.read(kafka, f"{prefix}.latest")  # waits for the markers of the last transaction
     shown = cli.ok("category", "tail", f"{prefix}.latest", "--from", "0", "--no-follow", "--json")
     letters = cli.ok("dead-letters", "show", f"{prefix}.totals", "--last", "3")
 

@@ -7,6 +7,7 @@ import random
 from collections import defaultdict
 
 from confluent_kafka import Producer
+from support import plain
 from support.cli import Cli
 
 APP = """
@@ -72,6 +73,7 @@ def test_a_worker_folds_all_types_of_a_topic(cli: Cli, kafka: str, prefix: str) 
     )
     refused = cli("category", "send", f"{prefix}.events", "--app", "app.py", stdin='{"order":"o0","at":9}\n').stderr
     cli.ok("run", "app.py", "--until-end")
+    plain.read(kafka, f"{prefix}.open")  # waits for the markers of the last transaction
     shown = cli.ok("category", "tail", f"{prefix}.open", "--from", "0", "--no-follow", "--json")
     *replayed, summary = cli.ok("replay", "app.py", "--from", "1h ago", "--json").splitlines()
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support import plain
 from support.cli import Cli
 from support.secured_kafka import PASSWORD, SecuredKafka, secured_kafka
 from typer.testing import CliRunner
@@ -66,7 +67,7 @@ def penstock(secured: SecuredKafka, tmp_path: Path) -> Iterator[Cli]:
     cli.end_all()
 
 
-def test_a_secured_kafka_works_and_the_password_is_hidden(penstock: Cli, tmp_path: Path) -> None:
+def test_a_secured_kafka_works_and_the_password_is_hidden(penstock: Cli, secured: SecuredKafka, tmp_path: Path) -> None:
     """Transactional workers, commands and Spark's Kafka reader use it, at the most verbose log level and with Spark's event log."""
     spark = tmp_path / "spark-events"
     spark.mkdir()
@@ -80,6 +81,9 @@ def test_a_secured_kafka_works_and_the_password_is_hidden(penstock: Cli, tmp_pat
         penstock("category", "create", "app.py"),
         penstock("category", "send", "readings", "--app", "app.py", stdin="\n".join(map(json.dumps, READINGS))),
         penstock("run", "app.py", "--until-end", "--json"),
+    ]
+    plain.read(secured.bootstrap, "totals", secured.client())  # waits for the markers of the last transaction
+    completed += [
         penstock("category", "tail", "totals", "--from", "0", "--no-follow", "--json"),
         penstock("backfill", "app.py:Large", "--from", "2023-11-14", "--to", "now", "--master", "local[1]", "--json"),
     ]

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
+LIMIT_S = 120.0
 
-def read(kafka: str, category: str) -> list[Message]:
+
+def read(kafka: str, category: str, client: Mapping[str, str] | None = None) -> list[Message]:
     """Return the committed messages of a category, in order for each partition.
 
-    Waits for open transactions at the ends; the broker aborts those of dead workers after their timeouts.
+    Waits for open transactions at the ends; the broker aborts those of dead workers after their timeouts. It also writes the markers of a
+    transaction after it has confirmed its commit.
+
+    Args:
+        kafka: the address of the broker.
+        category: the name of the category.
+        client: settings of the client that the broker requires.
     """
-    ends = _ends(kafka, category)
+    ends = _ends(kafka, category, client or {})
     found: list[Message] = []
     settings = {"enable.partition.eof": True, "fetch.wait.max.ms": 20, "isolation.level": "read_committed"}
-    with closing(_consumer(kafka, settings)) as consumer:
+    with closing(_consumer(kafka, {**settings, **(client or {})})) as consumer:
         consumer.assign([TopicPartition(category, number, 0) for number in ends])
         while ends:
-            message = consumer.poll(30.0)
+            message = consumer.poll(LIMIT_S)
             assert message is not None, f"{category} cannot be read to its end: a transaction is still open"
             if not message.error():
                 found.append(message)
@@ -30,11 +39,11 @@ def read(kafka: str, category: str) -> list[Message]:
     return found
 
 
-def _ends(kafka: str, category: str) -> dict[int, int]:
+def _ends(kafka: str, category: str, client: Mapping[str, str]) -> dict[int, int]:
     """Return the end offset of each partition, after open transactions as well."""
-    with closing(_consumer(kafka, {"isolation.level": "read_uncommitted"})) as consumer:
-        numbers = consumer.list_topics(category, 30).topics[category].partitions
-        return {n: consumer.get_watermark_offsets(TopicPartition(category, n), timeout=30.0)[1] for n in numbers}
+    with closing(_consumer(kafka, {"isolation.level": "read_uncommitted", **client})) as consumer:
+        numbers = consumer.list_topics(category, LIMIT_S).topics[category].partitions
+        return {n: consumer.get_watermark_offsets(TopicPartition(category, n), timeout=LIMIT_S)[1] for n in numbers}
 
 
 def _consumer(kafka: str, settings: dict[str, Any]) -> Consumer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from . import plain
 from .cli import Cli
 
 APP = """
@@ -39,6 +40,7 @@ class Totals(ps.Stateful):
 def totals(cli: Cli, prefix: str) -> dict[str, list[int]]:
     """Return the totals of each user, in order."""
     found: dict[str, list[int]] = {}
+    plain.read(cli.environment["PENSTOCK_KAFKA"], f"{prefix}.totals")  # waits for the markers of the last transaction
     for line in cli.ok("category", "tail", f"{prefix}.totals", "--from", "0", "--no-follow", "--json").splitlines():
         total = json.loads(line)["value"]
         found.setdefault(total["user"], []).append(total["n"])
@@ -63,6 +65,8 @@ def rejected_clicks(cli: Cli, app: Path, prefix: str) -> None:
     cli.ok("category", "create", str(app))
     cli.ok("category", "send", f"{prefix}.clicks", "--app", str(app), stdin=lines)
     cli.ok("run", str(app), "--until-end")
+    # Commands about dead letters read them up to the first transaction without markers.
+    plain.read(cli.environment["PENSTOCK_KAFKA"], f"{prefix}.sums.dead_letters")
 
 
 def correct(app: Path) -> None:
