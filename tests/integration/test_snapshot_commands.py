@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from support import plain
 from support.cli import Cli
 
 from penstock.ops.change.snapshots.snapshot import SnapshotStore
@@ -103,10 +106,9 @@ def truth(chunks: int) -> Result:
     return {item: (orders, amount) for item, (orders, amount) in found.items()}
 
 
-def results(cli: Cli, prefix: str) -> Result:
+def results(kafka: str, prefix: str) -> Result:
     """Return the last sum of each item."""
-    lines = cli.ok("category", "tail", f"{prefix}.sums", "--from", "0", "--no-follow", "--json").splitlines()
-    last = {one["item"]: one for one in (json.loads(line)["value"] for line in lines)}
+    last = {one["item"]: one for one in plain.values(kafka, f"{prefix}.sums")}
     return {item: (one["orders"], one["amount"]) for item, one in last.items()}
 
 
@@ -122,6 +124,20 @@ def make_app(cli: Cli, prefix: str) -> Iterator[Callable[[str], Path]]:
 
     yield make
     cli.end_all()
+
+
+def have_workers(kafka: str, prefix: str) -> bool:
+    """Return whether workers own all buckets of all processors. A snapshot waits for a limited time until one of each answers."""
+    wanted = {f"{prefix}.split": 2, f"{prefix}.users": 3, f"{prefix}.items": 2}
+    admin = AdminClient({"bootstrap.servers": kafka})  # its futures resolve only while it exists
+    try:
+        groups = [each.result(timeout=60) for each in admin.describe_consumer_groups(list(wanted)).values()]
+    except KafkaException:  # a group without a member yet
+        return False
+    return all(
+        sum(len(member.assignment.topic_partitions) for member in group.members) == wanted[group.group_id]
+        for group in groups
+    )
 
 
 class SnapshotsTaken(threading.Thread):
@@ -154,7 +170,7 @@ def stop(*processes: subprocess.Popen[str]) -> None:
 
 @pytest.mark.parametrize("semantics", ["EXACTLY_ONCE", pytest.param("AT_LEAST_ONCE", marks=pytest.mark.exhaustive)])
 def test_a_restored_app_counts_each_order_once(
-    cli: Cli, make_app: Callable[[str], Path], prefix: str, semantics: str
+    cli: Cli, make_app: Callable[[str], Path], prefix: str, kafka: str, semantics: str
 ) -> None:
     """It may return to any snapshot, also of an app whose worker was killed, or with messages in flight."""
     app = make_app(semantics)
@@ -185,14 +201,16 @@ def test_a_restored_app_counts_each_order_once(
         restored = cli("snapshot", "restore", str(app), str(snapshot["id"]), "--backup", "place", "--yes")
         assert restored.returncode == 0, restored.stderr
         cli.ok("run", str(app), "--until-end", "--backup", "place")
-        assert results(cli, prefix) == truth(chunks), snapshot
+        assert results(kafka, prefix) == truth(chunks), snapshot
         assert shown["reprocessed"][f"{prefix}.orders"] > 0 or snapshot is taken[-1]
     cli.ok("category", "send", f"{prefix}.orders", "--app", str(app), stdin=order_lines(chunks))
     cli.ok("run", str(app), "--until-end", "--backup", "place")
-    assert results(cli, prefix) == truth(chunks + 1)
+    assert results(kafka, prefix) == truth(chunks + 1)
 
 
-def test_one_processor_goes_back_while_the_others_run(cli: Cli, make_app: Callable[[str], Path], prefix: str) -> None:
+def test_one_processor_goes_back_while_the_others_run(
+    cli: Cli, make_app: Callable[[str], Path], prefix: str, kafka: str, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
     """It reads the events since then for its state alone. Each order counts once, also orders that arrive during the restore."""
     app = make_app("EXACTLY_ONCE")
     send = ("category", "send", f"{prefix}.orders", "--app", str(app))
@@ -200,10 +218,12 @@ def test_one_processor_goes_back_while_the_others_run(cli: Cli, make_app: Callab
     cli.ok(*send, stdin=order_lines(0))
     cli.ok(*run, str(app), "--until-end")
     users, *others = [cli.start(*run, f"{app}:{name}") for name in ("Users", "Split", "Items")]
+    wait_until(lambda: have_workers(kafka, prefix))
     taken = json.loads(cli.ok("snapshot", "take", str(app), "--backup", "place", "--json"))
     restore = ("snapshot", "restore", f"{app}:Users", taken["id"], "--backup", "place")
     stop(users)
     cli.ok(*send, stdin=order_lines(1))
+    wait_until(lambda: len(plain.read(kafka, f"{prefix}.by_user")) == 2 * CHUNK)
     cli.ok(*run, f"{app}:Users", "--until-end")
     cli.ok(*send, stdin=order_lines(2))
     stateless = cli("snapshot", "restore", f"{app}:Split", taken["id"], "--backup", "place", "--yes")
@@ -219,7 +239,7 @@ def test_one_processor_goes_back_while_the_others_run(cli: Cli, make_app: Callab
     assert restored.returncode == 0, restored.stderr
     assert "Its positions stay" in restored.stderr
     assert "without outputs" in restored.stderr
-    assert results(cli, prefix) == truth(3)
+    assert results(kafka, prefix) == truth(3)
     [amount] = {
         entry["value"]
         for state in json.loads(cli.ok("state", "get", f"{app}:Users", "u3", "--json"))
@@ -229,13 +249,18 @@ def test_one_processor_goes_back_while_the_others_run(cli: Cli, make_app: Callab
     assert amount == sum(order["amount"] for order in orders if order["user"] == "u3")
 
 
-def test_snapshots_are_listed_described_and_deleted(cli: Cli, make_app: Callable[[str], Path], prefix: str) -> None:
+def test_snapshots_are_listed_described_and_deleted(
+    cli: Cli, make_app: Callable[[str], Path], prefix: str, kafka: str, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
     """They are refused where they are not possible, with what to do."""
     app = make_app("EXACTLY_ONCE")
     nothing = cli("snapshot", "list", "--backup", "place")
     without_store = cli("snapshot", "take", str(app))
     workers = [cli.start("run", "--backup", "place", f"{app}:{name}") for name in ("Split", "Users", "Items")]
     cli.ok("category", "send", f"{prefix}.orders", "--app", str(app), stdin=order_lines(0))
+    wait_until(lambda: have_workers(kafka, prefix))
+    # A snapshot of workers that have not read anything yet has no event times.
+    wait_until(lambda: len(plain.read(kafka, f"{prefix}.by_user")) == CHUNK)
     taken = json.loads(cli.ok("snapshot", "take", str(app), "--backup", "place", "--json"))
     running = cli("snapshot", "restore", str(app), taken["id"], "--backup", "place", "--yes")
     stop(*workers)
@@ -262,12 +287,13 @@ def test_snapshots_are_listed_described_and_deleted(cli: Cli, make_app: Callable
 
 
 def test_a_schedule_deletes_only_its_own_snapshots(
-    cli: Cli, make_app: Callable[[str], Path], prefix: str, wait_until: Callable[[Callable[[], bool]], None]
+    cli: Cli, make_app: Callable[[str], Path], prefix: str, kafka: str, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
     """It keeps its newest snapshots, and every manual one."""
     app = make_app("EXACTLY_ONCE")
     for name in ("Split", "Users", "Items"):
         cli.start("run", "--backup", "place", f"{app}:{name}")
+    wait_until(lambda: have_workers(kafka, prefix))
     by_hand = json.loads(cli.ok("snapshot", "take", str(app), "--backup", "place", "--json"))
     store = SnapshotStore(LocalFileStore(cli.folder / "place"))
     schedule = cli.start("snapshot", "schedule", str(app), "--every", "1s", "--keep", "2", "--backup", "place")
@@ -288,7 +314,7 @@ def test_a_schedule_deletes_only_its_own_snapshots(
 
 
 def test_a_clone_made_under_load_reaches_the_results_of_the_original(
-    cli: Cli, make_app: Callable[[str], Path], prefix: str
+    cli: Cli, make_app: Callable[[str], Path], prefix: str, kafka: str, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
     """It has its own categories, and the original continues. Its removal leaves nothing behind."""
     app = make_app("EXACTLY_ONCE")
@@ -296,6 +322,7 @@ def test_a_clone_made_under_load_reaches_the_results_of_the_original(
     workers = [cli.start("run", "--backup", "place", f"{app}:{name}") for name in ("Split", "Users", "Items")]
     cli.ok(*send, stdin=order_lines(0))
     cli.ok(*send, stdin=order_lines(1))
+    wait_until(lambda: have_workers(kafka, prefix))
     taken = json.loads(cli.ok("snapshot", "take", str(app), "--backup", "place", "--json"))
     cli.ok(*send, stdin=order_lines(2))
     never_made = cli("run", f"{app}@staging:Users")
@@ -305,7 +332,7 @@ def test_a_clone_made_under_load_reaches_the_results_of_the_original(
     stop(*workers, staging)
     for name in (str(app), f"{app}@staging"):
         cli.ok("run", name, "--until-end", "--backup", "place")
-    found = {name: results(cli, name) for name in (prefix, f"staging.{prefix}")}
+    found = {name: results(kafka, name) for name in (prefix, f"staging.{prefix}")}
     compared = json.loads(cli.ok("compare", f"{app}@staging:Split", "--json"))
     with_spark = cli("compare", f"{app}@staging:Split", "--master", "local")
     again = cli("clone", str(app), str(taken["id"]), "--as", "staging", "--backup", "place")
@@ -324,7 +351,7 @@ def test_a_clone_made_under_load_reaches_the_results_of_the_original(
 
 
 def test_bisect_finds_the_event_after_which_a_state_is_wrong(
-    cli: Cli, make_app: Callable[[str], Path], prefix: str
+    cli: Cli, make_app: Callable[[str], Path], prefix: str, kafka: str, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
     """It may use snapshots before and after the event, or none. It says if there is no such event."""
     app = make_app("EXACTLY_ONCE")
@@ -333,12 +360,14 @@ def test_bisect_finds_the_event_after_which_a_state_is_wrong(
     cli.ok(*send, stdin=order_lines(0))
     cli.ok("run", str(app), "--until-end", "--backup", "place")
     workers = [cli.start("run", "--backup", "place", f"{app}:{name}") for name in ("Split", "Users", "Items")]
+    wait_until(lambda: have_workers(kafka, prefix))
     cli.ok(*take)
     bad = json.dumps({"number": 9_999, "user": "u3", "item": "i1", "amount": 90_000, "at": 500}) + "\n"
     cli.ok(*send, stdin=order_lines(1) + bad + order_lines(2))
     stop(*workers)
     cli.ok("run", str(app), "--until-end", "--backup", "place")
     workers = [cli.start("run", "--backup", "place", f"{app}:{name}") for name in ("Split", "Users", "Items")]
+    wait_until(lambda: have_workers(kafka, prefix))
     cli.ok(*take)
     stop(*workers)
     bisect = ("bisect", f"{app}:Users", "--key", "u3")
