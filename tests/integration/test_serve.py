@@ -17,7 +17,7 @@ from support.cli import Cli
 from support.query_site import MINUTE, START, Server, Site, WaitUntil, ask, counts, minute_of, random_views
 from support.secured_kafka import certificate
 
-from penstock.query import QueryClient
+from penstock.query import AsOf, QueryClient
 
 TOKEN = "a-token-of-the-tests"  # noqa: S105 - of a temporary server
 
@@ -38,8 +38,11 @@ def test_answers_equal_a_recount_of_the_input(site: Site, wait_until: WaitUntil)
     site.run()
     expected = Counter((view["page"], minute_of(view)) for view in early + late)
     path = site.path("counts", "results")
+    written_ms = time.time() * 1000
     with QueryClient(server.url) as client:
         wait_until(lambda: counts(ask(client, site)) == expected)
+        # The server reads the results of the other processors at the same time, and may be later with them.
+        wait_until(lambda: all(is_read(each.as_of, written_ms) for each in client.processors()))
 
     for page in ("/p0", "/p7", "/p29"):
         mine = {start: count for (name, start), count in expected.items() if name == page}
@@ -73,6 +76,11 @@ def test_answers_equal_a_recount_of_the_input(site: Site, wait_until: WaitUntil)
     assert server.get(path, key="/unknown")["results"] == []
 
 
+def is_read(as_of: AsOf, since_ms: float) -> bool:
+    """Return whether a measurement after a time has found no unread result."""
+    return as_of.measured_at > since_ms and as_of.unread_results == 0
+
+
 def test_a_killed_worker_makes_answers_old_but_not_wrong(site: Site, wait_until: WaitUntil) -> None:
     """Answers continue with the lag; after a new worker has caught up, they are complete, also from a restarted server."""
     first, second = random_views(500, 3), random_views(700, 4)
@@ -100,7 +108,7 @@ def test_a_killed_worker_makes_answers_old_but_not_wrong(site: Site, wait_until:
         wait_until(lambda: counts(ask(client, site)) == after)
         wait_until(lambda: ask(client, site).as_of.lag_events == 0)
     server.process.terminate()
-    server.process.communicate(timeout=30)
+    server.process.communicate(timeout=90)
 
     assert server.process.returncode == 0
     with QueryClient(server.url, site.serve("Counts").url) as client:
