@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import stat
+import time
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
@@ -30,6 +31,7 @@ from penstock.ops.start import Daemon
 from penstock.transport.kafka import KafkaBus
 
 METERS = 7
+LIMIT_S = 120.0
 
 APP = """
 import penstock as ps
@@ -113,9 +115,11 @@ def seen(folder: Path, name: str) -> DeploymentStatus:
 
 
 def run_by(folder: Path, name: str) -> list[int | None]:
-    """Return the version of each worker; all workers are ready."""
-    found = seen(folder, name)
-    assert found.ready == len(found.workers), found.problems
+    """Return the version of each worker, when all are ready: one may answer late, or wait for its buckets in a rebalance."""
+    deadline_s = time.monotonic() + LIMIT_S
+    while (found := seen(folder, name)).ready < len(found.workers):
+        assert time.monotonic() < deadline_s, found.problems
+        time.sleep(0.1)
     return [worker.version for worker in found.workers]
 
 
@@ -238,7 +242,8 @@ def test_autoscaling_follows_the_load(
     penstock("undeploy", name)
 
     numbers = [number for number, _ in groupby(one["workers"] for one in decisions)]
-    assert numbers in ([1, 2, 3, 2, 1], [1, 2, 1])
+    # One more worker at a time if the workers mostly wait, and the required number if a busy processor limits them.
+    assert numbers in ([1, 2, 3, 2, 1], [1, 2, 1], [1, 3, 2, 1])
     reasons = [one["reason"] for one in decisions if one["decided"] > one["workers"]]
     assert all("events/s arrive" in reason and "wait, the oldest for" in reason for reason in reasons)
     expect_each_counted_once(kafka, prefix, sent)
@@ -247,7 +252,7 @@ def test_autoscaling_follows_the_load(
 def owners(kafka: str, group: str) -> dict[str, frozenset[int]]:
     """Return the buckets of each member of a group, by the end of its name."""
     admin = AdminClient({"bootstrap.servers": kafka})
-    members = admin.describe_consumer_groups([group])[group].result(timeout=30).members
+    members = admin.describe_consumer_groups([group])[group].result(timeout=60).members
     return {
         str(member.group_instance_id).partition("-")[2]: frozenset(
             p.partition for p in member.assignment.topic_partitions
@@ -327,7 +332,7 @@ def test_a_killed_supervisor_is_reported_with_the_workers_that_it_left(
     assert supervisor is not None
     supervisor.kill()
     supervisor.wait(30)
-    wait_until(lambda: state() == "unsupervised")
+    wait_until(lambda: state() == "unsupervised" and seen(dir_, name).ready == 1)
     advice = f"penstock scale {name} --workers 1"
     assert advice in message()
     left = seen(dir_, name)

@@ -45,9 +45,10 @@ class ScubaSite:
         """Start a server, and let `penstock explore` ask it."""
         process = self.cli.start("scuba", "serve", str(self.app), self.table, "--port", "0", *options, **environment)
         assert process.stderr is not None
-        line = process.stderr.readline()
-        found = re.search(r"at (https?://\S+)", line)
-        assert found is not None, line + process.stderr.read()
+        lines: list[str] = []
+        while not (found := re.search(r"at (https?://\S+)", "".join(lines[-1:]))):  # it may log something first
+            lines.append(process.stderr.readline())
+            assert lines[-1], "".join(lines)
         url = found[1].replace("0.0.0.0", "127.0.0.1")  # noqa: S104 - the address of the test
         self.cli.environment["PENSTOCK_SCUBA"] = url
         self.client = ScubaClient(url, token=environment.get("PENSTOCK_SCUBA_TOKEN"))
@@ -107,7 +108,7 @@ def test_events_are_explored_soon_after_they_arrive(cli: Cli, prefix: str, wait_
     )
 
     process.terminate()
-    assert process.wait(timeout=20) == 0
+    assert process.wait(timeout=90) == 0
     gone = cli("explore")
     assert (gone.returncode, "penstock scuba serve" in gone.stderr) == (1, True)
 

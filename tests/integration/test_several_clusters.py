@@ -39,7 +39,7 @@ class Totals(ps.Stateful):
     reads, writes, state = readings, (totals, large), int
     checkpoint = ps.CheckpointInterval(events=500)
     def process(self, event, state, context):
-        time.sleep(0.0005)
+        time.sleep(0.002)
         total = (state or 0) + event.litres
         return total, [Total(event.meter, event.at, total), event]
 '''
