@@ -101,7 +101,7 @@ def backfill(site: Path) -> list[int]:
 def end(process: psutil.Process) -> None:
     """Wait until a process has ended."""
     with suppress(psutil.NoSuchProcess):
-        process.wait(60)
+        process.wait(240)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.exhaustive)])
@@ -114,7 +114,7 @@ def test_an_interrupted_run_publishes_nothing(
     wait_until((site / BEGUN).exists)
     started = psutil.Process(run.pid).children(recursive=True)
     run.send_signal(how)
-    _, errors = run.communicate(timeout=60)
+    _, errors = run.communicate(timeout=240)  # until no process has its output open
     for process in started:
         end(process)
     left = [path.name for path in (site / "out").iterdir()]

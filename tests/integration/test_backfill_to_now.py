@@ -40,7 +40,8 @@ MASTER = "local[2]"
 START_MS = 15_706 * DAY_MS
 FIRST = date(2013, 1, 2)
 SEGMENT = 200
-LIMIT_S = 60.0
+LIMIT_S = 90.0
+TRANSACTION_LIMIT_S = 600.0
 
 
 class Call(ps.Record, frozen=True):
@@ -157,7 +158,7 @@ class World:
 
     def transaction(self, events: Sequence[Call], *, commit: bool | None) -> Producer:
         """Write events in a transaction, and commit it, abort it or leave it open."""
-        producer = Producer(self.bus.settings.for_transactional_writer("until-now", 10 * LIMIT_S))
+        producer = Producer(self.bus.settings.for_transactional_writer("until-now", TRANSACTION_LIMIT_S))
         producer.init_transactions(LIMIT_S)
         producer.begin_transaction()
         for event in events:
@@ -205,7 +206,7 @@ class World:
             bucket: self.bus.catalog.stable_ends(bucket.category)[bucket.number]
             for bucket in ends_of(processor.inputs(), self.bus)
         }
-        deadline = time.monotonic() + LIMIT_S
+        deadline = time.monotonic() + 2 * LIMIT_S
         with assemble_worker(prepare(processor, self.bus), self.bus, around) as worker:
             worker.run(lambda it: it.has_reached(targets) or time.monotonic() > deadline)
         category = processor.outputs()[0]

@@ -33,7 +33,7 @@ from penstock.transport.tables import WATERMARKS
 
 APP = AppName(Path(shop.__file__))
 KINDS = APP.load().processors
-LIMIT_S = 60.0
+LIMIT_S = 240.0
 LATER_DAY = "2013-01-03"
 
 

@@ -53,7 +53,7 @@ def test_the_first_processor_of_the_readme_runs(local_broker: Path) -> None:
         ["bash", "-c", shell], cwd=local_broker, capture_output=True, text=True, timeout=280, check=False
     )
     assert done.returncode == 0, done.stderr
-    subprocess.run([sys.executable, "-c", test], cwd=local_broker, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", test], cwd=local_broker, check=True, timeout=240)
     daily = next(block for block in blocks(README, "") if "penstock deploy" in block)
     went_on = subprocess.run(
         ["bash", "-c", shell.replace(commands, daily)],
@@ -197,7 +197,7 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path
     if protos:
         generate(tmp_path, protos)
     done = subprocess.run(
-        [sys.executable, "-c", program_of(page)], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program_of(page)], cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False
     )
 
     assert done.returncode == 0, done.stderr

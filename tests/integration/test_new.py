@@ -32,7 +32,7 @@ def test_a_new_project_runs_as_its_readme_says(cli: Cli, tmp_path: Path) -> None
         env=cli.environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
     assert script.returncode == 0, script.stderr

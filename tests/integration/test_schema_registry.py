@@ -302,7 +302,7 @@ def java(*arguments: str) -> str:
     kafka = cache_folder() / "jars" / "kafka-4.3.0"
     classes = ":".join(map(str, [*sorted(kafka.glob("*.jar")), *avro]))
     command = [str(find_java().path), "-cp", classes, str(source), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

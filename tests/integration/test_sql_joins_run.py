@@ -102,7 +102,7 @@ def test_a_killed_app_joins_each_pair_once(
     worker = cli.start("run", f"shop.sql:{join}")
     wait_until(lambda: paid(kafka, prefix).total() > 10 or worker.poll() is not None)
     worker.send_signal(signal.SIGKILL)
-    worker.communicate(timeout=30)
+    worker.communicate(timeout=90)
     send_half(cli, prefix, shop, 1)
     cli.ok("run", "shop.sql", "--until-end")
 

@@ -35,7 +35,7 @@ START = date(2013, 1, 1)
 START_MS = 15_706 * DAY_MS
 WINDOW_MS = 6 * 3_600_000
 SECOND_DAY = START + timedelta(days=1)
-LIMIT_S = 60.0
+LIMIT_S = 240.0
 
 Slots = dict[tuple[str, int], Any]
 

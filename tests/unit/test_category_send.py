@@ -69,7 +69,7 @@ def test_lines_are_written_before_the_stream_ends(bus: MemoryBus, wait_until: Ca
             program.write(line("a"))
             wait_until(lambda number=number: count(bus) == number)
         program.close()
-        thread.join(timeout=30)
+        thread.join(timeout=120)
 
     assert not thread.is_alive()
 

@@ -34,7 +34,7 @@ print(" ".join({name.partition(".")[0] for name in sys.modules}))
 def modules_of(*arguments: str) -> set[str]:
     """Return the top-level modules that are imported to parse a command."""
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, *arguments], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", SCRIPT, *arguments], capture_output=True, text=True, check=True, timeout=240
     )
     return set(done.stdout.split())
 

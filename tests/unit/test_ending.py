@@ -94,7 +94,7 @@ def run_to_end(worker: Worker, processor: type[ps.Processor], driver: Driver, tu
     """Run a worker until it stops. Each turn of its loop takes `turn_s`."""
     at_end, deadline = (
         UntilEnd(ends_of(processor.inputs(), driver.bus), processor.name, driver.bus),
-        time.monotonic() + 30,
+        time.monotonic() + 120,
     )
 
     def finished(worker: Worker) -> bool:
@@ -243,7 +243,7 @@ class Occupied(Executor):
         """Run the call once the condition holds."""
 
         def call() -> Any:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 120
             while not self._condition():
                 assert time.monotonic() < deadline, "the condition does not hold"
                 time.sleep(0.01)
@@ -296,7 +296,7 @@ def test_a_run_to_the_end_waits_for_those_before_it() -> None:
     at_end = UntilEnd(
         ends_of(Counting.inputs(), driver.bus), "counting", driver.bus, upstream=["filter"], clock=driver.clock
     )
-    deadline, waited = time.monotonic() + 30, 0
+    deadline, waited = time.monotonic() + 120, 0
 
     def finished(worker: Worker) -> bool:
         nonlocal waited
@@ -335,7 +335,7 @@ def test_a_run_to_the_end_does_not_wait_for_workers_that_are_gone_or_run_for_eve
     driver.bus.create(REPORTS)
     driver.bus.writer().send(REPORTS.name, [report_of(Filter)])
     worker, at_end, pass_time = waiting_for_filter(driver)
-    deadline, began_s = time.monotonic() + 30, driver.clock.monotonic_s()
+    deadline, began_s = time.monotonic() + 120, driver.clock.monotonic_s()
 
     def finished(worker: Worker) -> bool:
         assert time.monotonic() < deadline, "it does not end"

@@ -74,12 +74,16 @@ def test_other_bytes_are_refused(sent: bytes) -> None:
 
 
 def cpu_s(sent: bytes, piece_bytes: int) -> float:
-    """Return the processor time of a reader for bytes that arrive in pieces."""
-    reader, begin_s = RequestReader(1 << 22), time.process_time()
-    for start in range(0, len(sent), piece_bytes):
-        for _ in reader.feed(sent[start : start + piece_bytes]):
-            pass
-    return time.process_time() - begin_s
+    """Return the least processor time of this thread in which a reader accepts bytes that arrive in pieces."""
+
+    def once() -> float:
+        reader, begin_s = RequestReader(1 << 22), time.thread_time()
+        for start in range(0, len(sent), piece_bytes):
+            for _ in reader.feed(sent[start : start + piece_bytes]):
+                pass
+        return time.thread_time() - begin_s
+
+    return min(once() for _ in range(5))
 
 
 @pytest.mark.parametrize(
@@ -95,11 +99,8 @@ def cpu_s(sent: bytes, piece_bytes: int) -> float:
 def test_a_byte_costs_the_same_in_a_large_request(begin: bytes, repeated: bytes, piece_bytes: int) -> None:
     """A slow client without a password could otherwise use all of the server's processor time."""
     small, large = (begin + repeated * (size // len(repeated)) for size in (1 << 15, 1 << 18))
-    cpu_s(small, piece_bytes)  # warms up
 
-    assert (
-        min(cpu_s(large, piece_bytes) for _ in range(2)) < 24 * min(cpu_s(small, piece_bytes) for _ in range(3)) + 0.01
-    )
+    assert cpu_s(large, piece_bytes) < 24 * cpu_s(small, piece_bytes) + 0.01
 
 
 def test_only_an_authenticated_client_may_send_large_requests(tmp_path: Path) -> None:
@@ -192,11 +193,11 @@ def test_strangers_and_crowds_disturb_no_client(tmp_path: Path) -> None:
         port = stack.enter_context(redis_server("t", counting, limits=limits))
         client = stack.enter_context(closing(redis.Redis("127.0.0.1", port, decode_responses=True)))
         assert client.get("k") == "v"
-        slow = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20)) for _ in range(3)]
+        slow = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60)) for _ in range(3)]
         slow[0].sendall(b"*1000000000\r\n")
         slow[1].sendall(encoded([b"GET", b"k"]) + b"*2\r\n$3\r\nGET\r\n")
         slow[2].sendall(encoded([b"GET", b"big"]) * 50)  # and reads none of the 200 MB
-        crowd = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20)) for _ in range(300)]
+        crowd = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60)) for _ in range(300)]
         wait_for(lambda: len(select.select(crowd, [], [], 0)[0]) >= 280)
         assert all(b"max number of clients" in each.recv(100) for each in select.select(crowd, [], [], 0)[0])
         assert client.get("k") == "v"
@@ -217,7 +218,7 @@ def test_a_pipeline_is_answered_in_its_order(tmp_path: Path, has_tls: bool) -> N
         authority = certificate(tmp_path) if has_tls else None
         tls = None if authority is None else Certificate(authority, tmp_path / "key.pem").context()
         port = stack.enter_context(redis_server("t", pairs, tls=tls))
-        client = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+        client = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
         if authority is not None:
             trusting = ssl.create_default_context(cafile=authority)
             client = stack.enter_context(trusting.wrap_socket(client, server_hostname="127.0.0.1"))

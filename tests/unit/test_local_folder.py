@@ -48,6 +48,6 @@ def test_only_one_process_holds_a_lock(tmp_path: Path) -> None:
         while not note.exists():
             other.join(timeout=0.05)
             assert other.is_alive()
-    other.join(timeout=20)
+    other.join(timeout=120)
 
     assert note.read_text() == "waited, then locked"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 
@@ -169,7 +170,7 @@ def test_an_open_transaction_is_named_by_the_read_that_waits_for_it(caplog: pyte
     whole = OffsetRange(BUCKET, 0, bus.ends("words")[BUCKET.number])
     with pytest.raises(BusUnreachable, match=r"words/3 cannot be read from offset 5 on: a transaction has been open"):
         list(read_offset_range(bus, whole))
-    assert "a transaction has been open there for 60 s" in caplog.records[0].message
+    assert re.search(r"a transaction has been open there for \d\d s", caplog.records[0].message)
     writer.commit([])
 
     assert [batch.next_offset for batch in read_offset_range(bus, whole)] == [6]

@@ -49,8 +49,8 @@ def exporting(
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds, for at most 20 s."""
-    end = time.monotonic() + 20
+    """Wait until a condition holds, for at most two minutes."""
+    end = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)

@@ -312,7 +312,7 @@ def test_a_failed_worker_is_reported_with_the_lines_of_its_run(tmp_path: Path, i
     supervisor = Crashing(files, tmp_path)
 
     with pytest.raises(WorkerFailed) as failed:
-        LocalWorkers(files, supervisor).await_ready(0, files.version(1), limit_s=5.0)
+        LocalWorkers(files, supervisor).await_ready(0, files.version(1), limit_s=60.0)
     assert str(failed.value).endswith("0-0.log and ends with:\n  the new error")
 
     if is_rotated:

@@ -17,7 +17,7 @@ from penstock.ops.kernel.testing import InlineExecutor
 from penstock.state import MemoryStateFolder
 from penstock.transport import Outgoing
 
-LIMIT_S = 20.0
+LIMIT_S = 120.0
 
 
 class Reading(ps.Record, frozen=True):
@@ -81,7 +81,7 @@ def test_a_stall_is_logged_once_with_its_line_and_its_end(caplog: pytest.LogCapt
         until = staticmethod(lambda: "has not turned" in caplog.text)
 
     with waiting_thread("uploader"):
-        run_once(Stalled, 0.2, caplog)
+        run_once(Stalled, 2.0, caplog)  # a busy machine may keep the loop from a turn for a while
 
     assert caplog.text.count("has not turned") == 1
     assert "It is in process (test_stall_watch.py, line" in caplog.text
@@ -92,6 +92,6 @@ def test_a_stall_is_logged_once_with_its_line_and_its_end(caplog: pytest.LogCapt
 
 def test_a_loop_that_turns_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     """Nothing is logged below the limit."""
-    run_once(Slow, 10.0, caplog)
+    run_once(Slow, 60.0, caplog)
 
     assert "has not turned" not in caplog.text

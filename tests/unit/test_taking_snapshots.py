@@ -234,7 +234,7 @@ def test_a_worker_that_stores_its_copies_slowly_is_waited_for(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It answers meanwhile, for longer than the limit for a dead worker."""
-    monkeypatch.setattr(taking, "ALIVE_LIMIT_S", 1.0)
+    monkeypatch.setattr(taking, "ALIVE_LIMIT_S", 4.0)
     monkeypatch.setattr(taking, "ASK_EVERY_S", 0.05)
     machine.place = place = SlowFileStore(Path(machine.folder.parent / "place"))
     notes = list[str]()
@@ -242,7 +242,7 @@ def test_a_worker_that_stores_its_copies_slowly_is_waited_for(
 
         def live() -> None:
             step()
-            if requested(machine).count("check") > 40:
+            if requested(machine).count("check") > 100:
                 place.opened.set()
 
         take(machine, live, notes.append)

@@ -292,7 +292,7 @@ def run_file(folder: Path, source: str) -> subprocess.CompletedProcess[str]:
     """Run a file of a user in another process."""
     file = folder / "app.py"
     file.write_text(source)
-    return subprocess.run([sys.executable, file], capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run([sys.executable, file], capture_output=True, text=True, check=False, timeout=240)
 
 
 def test_os_exit_is_reported_with_its_line_and_fails(tmp_path: Path) -> None:

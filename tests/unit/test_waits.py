@@ -280,7 +280,7 @@ def test_a_loop_in_code_of_the_processor_reports_the_line(
 
     def slow_call(*_: object) -> list[Row]:
         entered.set()
-        assert may_return.wait(30)
+        assert may_return.wait(120)
         return []
 
     def loop() -> None:
@@ -289,7 +289,7 @@ def test_a_loop_in_code_of_the_processor_reports_the_line(
 
     with ThreadPoolExecutor() as threads:
         running = threads.submit(loop)
-        assert entered.wait(30)
+        assert entered.wait(120)
         reporter.report_wait(worker)
         [in_code] = reported(driver.bus)
         may_return.set()
