@@ -213,7 +213,7 @@ def test_autoscaling_follows_the_load(
     totals: Path, dir_: Path, prefix: str, kafka: str, cli: Cli, wait_until: Callable[..., None]
 ) -> None:
     """A slow deployment gains workers up to its maximum and loses them when the backlog is processed; each reading counts once."""
-    name, sent = f"{prefix}.totals", 9_000
+    name, sent = f"{prefix}.totals", 18_000
     slow = totals.read_text().replace("state = state or", "time.sleep(0.002)\n        state = state or")
     totals.write_text(f"import time\n{slow}")
     producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2_random"})
@@ -286,7 +286,7 @@ def test_no_operation_takes_a_bucket_from_its_worker(
         process = supervisor.process()
         assert process is not None
         process.kill()
-        process.wait(30)
+        process.wait(90)
         orphans = [psutil.Process(worker.pid) for worker in map(files.last_start, range(2)) if worker is not None]
         penstock("scale", name, "--workers", "2")
         while any(map(psutil.Process.is_running, orphans)):
@@ -298,7 +298,7 @@ def test_no_operation_takes_a_bucket_from_its_worker(
     repaired = supervisor.process()
     assert repaired is not None
     repaired.kill()
-    repaired.wait(30)
+    repaired.wait(90)
     penstock("scale", name, "--workers", "2")
     penstock("undeploy", name)  # while the workers of the killed supervisor still run
 
@@ -331,7 +331,7 @@ def test_a_killed_supervisor_is_reported_with_the_workers_that_it_left(
     supervisor = Daemon("supervisord", dir_ / "supervisor").process()
     assert supervisor is not None
     supervisor.kill()
-    supervisor.wait(30)
+    supervisor.wait(90)
     wait_until(lambda: state() == "unsupervised" and seen(dir_, name).ready == 1)
     advice = f"penstock scale {name} --workers 1"
     assert advice in message()

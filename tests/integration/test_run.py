@@ -292,7 +292,7 @@ def limit(kafka: str, category: str, largest: str) -> None:
     entry = ConfigEntry("max.message.bytes", largest, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, category, incremental_configs=[entry])
     client = AdminClient({"bootstrap.servers": kafka})
-    client.incremental_alter_configs([resource])[resource].result(timeout=30)
+    client.incremental_alter_configs([resource])[resource].result(timeout=60)
 
 
 def test_a_missing_category_is_named_with_the_command_that_creates_it(cli: Cli, app: Path, prefix: str) -> None:
@@ -386,7 +386,7 @@ def seven_expired(cli: Cli, app: Path, prefix: str, kafka: str, kafka_bus: Kafka
     expired = [TopicPartition(f"{prefix}.readings", bucket, offset + 7) for bucket, offset in positions.items()]
     admin = AdminClient({"bootstrap.servers": kafka})
     for future in admin.delete_records(expired).values():
-        future.result(timeout=30)
+        future.result(timeout=60)
     return positions
 
 

@@ -202,7 +202,7 @@ def test_a_script_runs_as_penstock_run(project: Path) -> None:
     write(project, {"shop/app.py": APP + RUN})
     arguments = ["--kafka", "127.0.0.1:1", "--fail-fast"]
     script = subprocess.run(
-        [sys.executable, "-m", "shop.app", *arguments], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-m", "shop.app", *arguments], capture_output=True, text=True, timeout=240, check=False
     )
     command = Cli(None, project)("run", "shop.app:Totals", *arguments)
 

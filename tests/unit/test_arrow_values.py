@@ -99,6 +99,6 @@ print("pandas" in sys.modules)
 
 def test_events_are_counted_in_columns_without_pandas() -> None:
     """A worker that imported it would need 43 MiB more, and start later."""
-    done = subprocess.run([sys.executable, "-c", COUNTING], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run([sys.executable, "-c", COUNTING], capture_output=True, text=True, check=False, timeout=240)
 
     assert (done.stdout.strip(), done.stderr) == ("False", "")

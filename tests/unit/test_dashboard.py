@@ -192,8 +192,10 @@ def protected_site(tmp_path: Path) -> Iterator[Site]:
 
 
 @pytest.fixture
-def site_with_processes(tmp_path: Path, app_file: Path) -> Iterator[Site]:
-    """A site that runs dry runs in separate processes."""
+def site_with_processes(tmp_path: Path, app_file: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """A site that runs dry runs in separate processes, which may start slowly and import an app slowly."""
+    for limit in ("START_LIMIT_S", "RUN_LIMIT_S"):
+        monkeypatch.setattr(f"penstock.ops.serve.dashboard.dry_run_pool.{limit}", 120.0)
     yield from open_site(tmp_path, Access(DASHBOARD), AppName(app_file), DryRunPool())
 
 

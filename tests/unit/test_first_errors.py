@@ -85,7 +85,7 @@ def test_ctrl_c_is_caught_before_anything_is_imported() -> None:
         [sys.executable, "-S", "-c", f"import sys; sys.path.insert(0, {root!r}); {code}"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=True,
     )
 

@@ -22,7 +22,7 @@ def test_the_test_of_a_new_project_passes(tmp_path: Path, template: str) -> None
 
     for command in (["pytest", "-q", "-p", "no:cacheprovider"], ["mypy", "my_shop", "tests"]):
         done = subprocess.run(
-            [sys.executable, "-m", *command], cwd=project, capture_output=True, text=True, timeout=300, check=False
+            [sys.executable, "-m", *command], cwd=project, capture_output=True, text=True, timeout=500, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
 

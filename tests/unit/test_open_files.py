@@ -89,7 +89,7 @@ except StateUnwritable as error:
 def test_a_state_that_needs_more_files_names_the_limit(tmp_path: Path) -> None:
     """It does not blame the space or the permissions of the disk. The test runs in a process in which nothing else closes files."""
     done = subprocess.run(
-        [sys.executable, "-c", SHORT, str(tmp_path)], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", SHORT, str(tmp_path)], capture_output=True, text=True, check=True, timeout=240
     )
 
     assert "ulimit -n" in done.stdout

@@ -344,7 +344,7 @@ def test_a_started_worker_is_reported_without_the_lines_before_its_start(tmp_pat
     log.write_text("an old error\n")
     with log.open("ab") as output:
         command = [sys.executable, "-m", "penstock.ops.deploy.launch", str(tmp_path), "totals", "0", "0"]
-        subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, timeout=60, check=False)
+        subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, timeout=240, check=False)
     tail = Supervisord(tmp_path).log_tail("totals", 0, files.last_start(0))
 
     assert "an old error" not in tail

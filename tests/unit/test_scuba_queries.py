@@ -736,11 +736,11 @@ def test_too_many_queries_at_a_time_are_refused() -> None:
         def hold() -> None:
             with one.explorer._reading(one.source):
                 began.set()
-                end.wait(30)
+                end.wait(120)
 
         holder = Thread(target=hold)
         holder.start()
-        began.wait(30)
+        began.wait(120)
         with pytest.raises(Busy):
             one.explorer.select('SELECT count(*) FROM "shop.hits"')
         end.set()
