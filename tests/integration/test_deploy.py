@@ -262,9 +262,19 @@ def owners(kafka: str, group: str) -> dict[str, frozenset[int]]:
 
 
 def test_no_operation_takes_a_bucket_from_its_worker(
-    totals: Path, dir_: Path, prefix: str, kafka: str, kafka_bus: KafkaBus, wait_until: Callable[..., None]
+    totals: Path,
+    dir_: Path,
+    prefix: str,
+    kafka: str,
+    kafka_bus: KafkaBus,
+    wait_until: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A worker stays a member of its group after a deploy, a kill, and a supervisor's repair. A removed one leaves at once."""
+    # On a busy machine, a worker may need longer than a usual session to start again.
+    configuration = dir_ / "penstock.toml"
+    configuration.write_text('[kafka-settings]\n"session.timeout.ms" = 300000\n')
+    monkeypatch.setenv("PENSTOCK_CONFIG", str(configuration))
     name, files, code = f"{prefix}.totals", DeploymentFiles(dir_, f"{prefix}.totals"), totals.read_text()
     supervisor = Daemon("supervisord", dir_ / "supervisor")
     with Feeding(kafka, f"{prefix}.readings", readings_from, every_s=0.02) as feeding:
