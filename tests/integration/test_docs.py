@@ -50,7 +50,7 @@ def test_the_first_processor_of_the_readme_runs(local_broker: Path) -> None:
     (local_broker / "meters.py").write_text(program)
     shell = f"set -e\nexport PATH={COMMAND.parent}:$PATH\nunset PENSTOCK_KAFKA\n{commands}"
     done = subprocess.run(
-        ["bash", "-c", shell], cwd=local_broker, capture_output=True, text=True, timeout=280, check=False
+        ["bash", "-c", shell], cwd=local_broker, capture_output=True, text=True, timeout=500, check=False
     )
     assert done.returncode == 0, done.stderr
     subprocess.run([sys.executable, "-c", test], cwd=local_broker, check=True, timeout=240)
@@ -60,7 +60,7 @@ def test_the_first_processor_of_the_readme_runs(local_broker: Path) -> None:
         cwd=local_broker,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=500,
         check=False,
     )
     assert went_on.returncode == 0, went_on.stderr
@@ -80,7 +80,7 @@ def test_the_commands_of_laser_print_the_promised_values(local_broker: Path) -> 
         cwd=local_broker,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=500,
         check=False,
     )
 
@@ -103,7 +103,7 @@ def test_the_commands_of_scuba_print_the_promised_rows(local_broker: Path) -> No
         cwd=local_broker,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=500,
         check=False,
     )
 
@@ -123,7 +123,7 @@ def test_the_commands_of_the_query_page_print_the_promised_rows(local_broker: Pa
         cwd=local_broker,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=500,
         check=False,
     )
 
@@ -144,7 +144,7 @@ def test_the_commands_of_a_blue_green_deploy_print_the_promised_totals(local_bro
         cwd=local_broker,
         capture_output=True,
         text=True,
-        timeout=480,
+        timeout=900,
         check=False,
     )
 
@@ -160,7 +160,7 @@ def test_the_commands_of_the_tutorial_run(local_broker: Path) -> None:
     (local_broker / "water.py").write_text("\n".join(blocks(tutorial, "python")))
     shell = "\n".join([f"set -e\nexport PATH={COMMAND.parent}:$PATH\nunset PENSTOCK_KAFKA", *blocks(tutorial, "")])
     done = subprocess.run(
-        ["bash", "-c", shell], cwd=local_broker, capture_output=True, text=True, timeout=480, check=False
+        ["bash", "-c", shell], cwd=local_broker, capture_output=True, text=True, timeout=900, check=False
     )
 
     assert done.returncode == 0, done.stderr
@@ -176,7 +176,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=900,
         check=False,
     )
 

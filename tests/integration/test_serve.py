@@ -168,10 +168,11 @@ def test_tables_of_an_sql_file_are_served(cli: Cli, prefix: str, wait_until: Wai
             sums[view["page"]] += view["ms"]
 
     with QueryClient(server.url) as client:
+        # A transaction's results become readable with its markers.
+        wait_until(lambda: all(each.as_of.unread_results == 0 for each in client.processors()))
         pages = client.results(f"{prefix}.per_page", "/p4", "/p5", at=START)
         ranks = client.results(f"{prefix}.top", "c1", at=START + 1)
         visits = client.results(f"{prefix}.visits", "c2", begin=START, end=START + 10 * MINUTE).results
-        wait_until(lambda: all(each.as_of.unread_results == 0 for each in client.processors()))
     assert [row.result["views"] for row in pages.results] == [
         sum(view["page"] == page for view in in_window) for page in ("/p4", "/p5")
     ]
