@@ -210,7 +210,13 @@ def test_a_purged_processor_starts_from_the_beginning(
 
 
 def test_autoscaling_follows_the_load(
-    totals: Path, dir_: Path, prefix: str, kafka: str, cli: Cli, wait_until: Callable[..., None]
+    totals: Path,
+    dir_: Path,
+    prefix: str,
+    kafka: str,
+    kafka_bus: KafkaBus,
+    cli: Cli,
+    wait_until: Callable[..., None],
 ) -> None:
     """A slow deployment gains workers up to its maximum and loses them when the backlog is processed; each reading counts once."""
     name, sent = f"{prefix}.totals", 18_000
@@ -235,6 +241,8 @@ def test_autoscaling_follows_the_load(
     def is_over() -> bool:
         return len(decisions) > 1 and decisions[-1]["workers"] == 1 and any(one["workers"] > 1 for one in decisions)
 
+    # On a busy machine, more workers may not help, and are removed while events still wait.
+    wait_until(lambda: sum(kafka_bus.catalog.committed(name, f"{prefix}.readings").values()) == sent, 600)
     wait_until(is_over)
     scaling.send_signal(signal.SIGTERM)
     assert scaling.wait(60) == 0
@@ -242,8 +250,10 @@ def test_autoscaling_follows_the_load(
     penstock("undeploy", name)
 
     numbers = [number for number, _ in groupby(one["workers"] for one in decisions)]
-    # One more worker at a time if the workers mostly wait, and the required number if a busy processor limits them.
-    assert numbers in ([1, 2, 3, 2, 1], [1, 2, 1], [1, 3, 2, 1])
+    if any("more do not help" in one["reason"] for one in decisions):
+        assert (numbers[0], numbers[-1], max(numbers) <= 3) == (1, 1, True)
+    else:  # one more worker at a time if the workers mostly wait, and the required number if a processor limits them
+        assert numbers in ([1, 2, 3, 2, 1], [1, 2, 1], [1, 3, 2, 1])
     reasons = [one["reason"] for one in decisions if one["decided"] > one["workers"]]
     assert all("events/s arrive" in reason and "wait, the oldest for" in reason for reason in reasons)
     expect_each_counted_once(kafka, prefix, sent)

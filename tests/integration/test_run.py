@@ -257,10 +257,10 @@ def test_outputs_of_an_idle_worker_wait_for_nothing(
         )
     )
     cli.ok("category", "create", str(app))
-    (cli.folder / "penstock.toml").write_text('[kafka-settings]\n"linger.ms" = 290000\n"session.timeout.ms" = 300000\n')
+    (cli.folder / "penstock.toml").write_text('[kafka-settings]\n"linger.ms" = 170000\n"session.timeout.ms" = 300000\n')
     cli.start("run", f"{app}:Large")
     cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(100))
-    wait_until(lambda: sum(kafka_bus.catalog.ends(f"{prefix}.large").values()) > 0)
+    wait_until(lambda: sum(kafka_bus.catalog.ends(f"{prefix}.large").values()) > 0, 150)
 
 
 @pytest.mark.parametrize("narrow", [pytest.param("{}.large", marks=pytest.mark.exhaustive), "{}.large.dead_letters"])
