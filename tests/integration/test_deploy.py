@@ -219,13 +219,9 @@ def test_autoscaling_follows_the_load(
     wait_until: Callable[..., None],
 ) -> None:
     """A slow deployment gains workers up to its maximum and loses them when the backlog is processed; each reading counts once."""
-    name, sent = f"{prefix}.totals", 18_000
+    name, sent = f"{prefix}.totals", 12_000
     slow = totals.read_text().replace("state = state or", "time.sleep(0.002)\n        state = state or")
     totals.write_text(f"import time\n{slow}")
-    producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2_random"})
-    for line in readings(sent).splitlines():
-        producer.produce(f"{prefix}.readings", line, json.loads(line)["meter"])
-    producer.flush()
     penstock("deploy", str(totals))
     often = ("--lag", "1s", "--catch-up", "2s", "--scale-up-after", "1s", "--scale-down-after", "1s", "--every", "0.5")
     scaling = cli.start("autoscale", name, "--apply", "--json", "--max", "3", *often, PENSTOCK_DIR=str(dir_))
@@ -237,6 +233,11 @@ def test_autoscaling_follows_the_load(
 
     listening = Thread(target=listen, daemon=True)
     listening.start()
+    wait_until(lambda: bool(decisions))  # the worker could process all events before the command has started
+    producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2_random"})
+    for line in readings(sent).splitlines():
+        producer.produce(f"{prefix}.readings", line, json.loads(line)["meter"])
+    producer.flush()
 
     def is_over() -> bool:
         return len(decisions) > 1 and decisions[-1]["workers"] == 1 and any(one["workers"] > 1 for one in decisions)
