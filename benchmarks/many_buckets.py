@@ -20,6 +20,7 @@ import psutil
 import penstock as ps
 from penstock.ops.kernel import Environment, Targets, Worker, assemble_worker, ends_of, prepare
 from penstock.ops.start.dev_services.services import running_kafka
+from penstock.processors.declare import plan_of
 from penstock.processors.shard import StatePosition
 from penstock.state import ShardIdentity
 from penstock.state.backups import StandbyCopies, newest_position
@@ -62,8 +63,8 @@ def main() -> None:
 
 def measure(bus: KafkaBus, processor: type[ps.Stateful], keys: int, folder: Path) -> None:
     """Build, back up, lose, and restore the state."""
-    fill(bus, processor.inputs()[0], keys)
-    targets = ends_of(processor.inputs(), bus)
+    fill(bus, plan_of(processor).inputs[0], keys)
+    targets = ends_of(plan_of(processor).inputs, bus)
     place = LocalFileStore(folder / "backups")
     around = Environment(folder / "state", place, timedelta(seconds=5))
     opened = prepare(processor, bus)
@@ -112,7 +113,7 @@ def _newest(processor: type[ps.Stateful], place: FileStore, number: int) -> Stat
 
 def identity(processor: type[ps.Stateful], number: int) -> ShardIdentity:
     """Return the identity of a shard."""
-    return ShardIdentity(processor.name, number, processor.state_shape())
+    return ShardIdentity(processor.name, number, plan_of(processor).state_shape)
 
 
 def fill(bus: KafkaBus, category: ps.Category[KeyEvent], keys: int) -> None:

@@ -25,7 +25,7 @@ from penstock.ops.kernel import ends_of
 from penstock.ops.serve.rows.flat_columns import FlatColumns
 from penstock.ops.serve.rows.sampling import ALL
 from penstock.ops.serve.rows.store import SavedPositions, ScubaStore
-from penstock.processors.declare import ALL_SEMANTICS, Sink, SinkBatch
+from penstock.processors.declare import ALL_SEMANTICS, Sink, SinkBatch, plan_of
 from penstock.transport.codecs import Codecs
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
@@ -140,7 +140,7 @@ def penstock(bootstrap: str, group: str, rows: Rows, interval_s: float) -> Measu
             return (event,)
 
     bus = KafkaBus(KafkaSettings(bootstrap))
-    return measured(Ingest, bus, sum(ends_of(Ingest.inputs(), bus).values()))
+    return measured(Ingest, bus, sum(ends_of(plan_of(Ingest).inputs, bus).values()))
 
 
 def _consumer(bootstrap: str, group: str) -> Consumer:

@@ -14,6 +14,7 @@ from measuring import measured
 
 import penstock as ps
 from penstock.ops.kernel import ends_of
+from penstock.processors.declare import plan_of
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 PROCESSORS: dict[str, type[ps.Processor]] = {
@@ -32,7 +33,7 @@ def main(bootstrap: str, work: str, group: str) -> None:
     processor = (queries() if work.startswith("sql_") else PROCESSORS)[work]
     processor.name = group
     bus = KafkaBus(KafkaSettings(bootstrap))
-    print(*measured(processor, bus, sum(ends_of(processor.inputs(), bus).values())))
+    print(*measured(processor, bus, sum(ends_of(plan_of(processor).inputs, bus).values())))
 
 
 if __name__ == "__main__":

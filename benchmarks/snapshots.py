@@ -33,6 +33,7 @@ from penstock.ops.change.snapshots.snapshot import SnapshotError
 from penstock.ops.change.snapshots.taking import take_snapshot
 from penstock.ops.start import wait_until
 from penstock.processors.apps import App, load_app
+from penstock.processors.declare import plan_of
 from penstock.state.files import LocalFileStore
 from penstock.transport import Outgoing
 from penstock.transport.codecs import Codecs
@@ -116,7 +117,7 @@ class Site:
 
     def feed(self, ended: Event) -> None:
         """Keep a backlog in the input until the end."""
-        category = next(iter(self.app.processors[0].inputs()))
+        category = next(iter(plan_of(self.app.processors[0]).inputs))
         codec, writer, sent = Codecs(self.bus).of(category), self.bus.writer(), 0
         while not ended.is_set():
             if sent - self.outputs > BACKLOG:

@@ -15,6 +15,7 @@ from measuring import measured
 
 import penstock as ps
 from penstock.ops.kernel import ends_of
+from penstock.processors.declare import plan_of
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 
@@ -44,7 +45,7 @@ def main(bootstrap: str, size_mib: str, group: str) -> None:
     """Run the processor to the end of its input."""
     Follow.name = group
     bus = KafkaBus(KafkaSettings(bootstrap))
-    wanted = sum(ends_of(Follow.inputs(), bus).values())
+    wanted = sum(ends_of(plan_of(Follow).inputs, bus).values())
     print(*measured(Follow, bus, wanted, state_cache_bytes=int(size_mib) * 2**20))
 
 

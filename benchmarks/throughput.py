@@ -12,6 +12,7 @@ from functools import partial
 from events import by_dim, by_topic, clicks, few_counts, make, many_counts, queries
 from rounds import broker, create, fill, medians, options, rate, unique
 
+from penstock.processors.declare import plan_of
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 WORKS = {
@@ -37,7 +38,7 @@ def main() -> None:
         return
     with broker() as bootstrap:
         bus = KafkaBus(KafkaSettings(bootstrap))
-        written = [category for query in queries().values() for category in query.outputs()]
+        written = [category for query in queries().values() for category in plan_of(query).outputs]
         create(bus, (clicks, few_counts, many_counts, *written))
         fill(bus, (by_topic, by_dim), make(given.messages))
         measure(bootstrap, given.rounds)

@@ -106,13 +106,9 @@ def is_library_class(base: type) -> bool:
 
 
 def _hints(base: type) -> dict[str, Any]:
-    try:
-        hints = get_type_hints(base)
-    except NameError:
-        return {}  # an annotation with a name that only type checkers import
     return {
         name: get_args(kind)[0] if get_origin(kind) is ClassVar and get_args(kind) else kind
-        for name, kind in hints.items()
+        for name, kind in get_type_hints(base).items()
     }
 
 

@@ -25,7 +25,7 @@ from datetime import timedelta
 
 import msgspec
 
-from ..processors.declare import Processor, size_settings
+from ..processors.declare import Processor, plan_of, size_settings
 from ..processors.keyed_state import Changes
 from ..processors.shard import StatePosition
 from .bus import Bus, Reader, TransactionalWriter
@@ -50,12 +50,13 @@ _decode = msgspec.msgpack.Decoder(StatePosition).decode
 
 def changelog_spec(processor: type[Processor]) -> CategorySpec:
     """Return the category of a processor's changelog."""
+    plan = plan_of(processor)
     return CategorySpec(
         f"{processor.name}.changelog",
-        processor.inputs()[0].buckets,
+        plan.inputs[0].buckets,
         compacted=True,
         delete_retention=DELETIONS,
-        settings=size_settings([*processor.sources(), *processor.outputs()]),
+        settings=size_settings([*plan.sources, *plan.outputs]),
     )
 
 

@@ -21,7 +21,7 @@ from pyspark.sql.window import Window
 
 from ...processors import DeclarationError
 from ...processors.apps import App, AppName
-from ...processors.declare import AnyCategory, Partials
+from ...processors.declare import AnyCategory, Partials, plan_of
 from ..errors import BackfillRefused
 from ..sources import BatchEvents, WantedDays, check_coverage, in_days, spark_schema
 from ..spark import ship, spark_session, translated_errors
@@ -118,7 +118,7 @@ class _Written(NamedTuple):
 
     @staticmethod
     def of(app: App, category: AnyCategory) -> _Written:
-        writers = [p for p in app.processors if category.name in {output.name for output in p.outputs()}]
+        writers = [p for p in app.processors if category.name in {output.name for output in plan_of(p).outputs}]
         names = tuple(processor.__name__ for processor in writers)
         updates = {writes_updates(processor, category.name) for processor in writers}
         if len(updates) > 1:
@@ -132,7 +132,7 @@ class _Written(NamedTuple):
 def _outputs(app: App) -> list[AnyCategory]:
     """Return the outputs of an app without partials, of which a stream writes another number than a backfill."""
     compared = [processor for processor in app.processors if not issubclass(processor, Partials)]
-    return list({c.name: c for processor in compared for c in processor.outputs()}.values())
+    return list({c.name: c for processor in compared for c in plan_of(processor).outputs}.values())
 
 
 @contextmanager

@@ -20,7 +20,7 @@ import msgspec
 import pyarrow as pa
 
 from ...processors.apps import App, AppName
-from ...processors.declare import AnyCategory
+from ...processors.declare import AnyCategory, plan_of
 from ...processors.models import encode_model
 from ..archive import archive_schema
 from ..errors import BackfillRefused
@@ -122,11 +122,11 @@ def explain(
 
 
 def _inputs(app: App) -> list[AnyCategory]:
-    return list({c.name: c for processor in app.processors for c in processor.sources()}.values())
+    return list({c.name: c for processor in app.processors for c in plan_of(processor).sources}.values())
 
 
 def _outputs(app: App) -> list[AnyCategory]:
-    return list({c.name: c for processor in app.processors for c in processor.outputs()}.values())
+    return list({c.name: c for processor in app.processors for c in plan_of(processor).outputs}.values())
 
 
 def _events(archive: Warehouse, category: AnyCategory, key: str, days: Days, limit: int) -> list[ExplainedEvent]:

@@ -16,7 +16,7 @@ from datetime import date, timedelta
 from typing import Any, Literal, NamedTuple
 
 from ...processors import DeclarationError, counted
-from ...processors.declare import Aggregator, AnyCategory, Processor
+from ...processors.declare import Aggregator, AnyCategory, Processor, plan_of
 from ...processors.time import MILLISECOND, GlobalWindow, nearest_datetime
 from ...state.remote import RemoteResults
 from ...transport import Bus, old_transactions, ranges_to_end, read_offset_ranges
@@ -107,7 +107,7 @@ def hybrid_results(
         BackfillRefused: the batch output has no category of the aggregator.
         WarehouseError: a file cannot be read.
     """
-    category = processor.outputs()[0]
+    category = plan_of(processor).outputs[0]
     stored = StoredCategory.of(batch.output, category.name, archive_schema(RecordColumns(category.record)))
     if not stored.listing.all_files:
         raise BackfillRefused(
@@ -130,7 +130,9 @@ class _Complete:
     def __init__(self, processor: type[Aggregator], batch: BatchSide) -> None:
         self._processor = processor
         self._until = batch.until
-        self._inputs = [StoredCategory.of(batch.archive, category.name, MARKS) for category in processor.sources()]
+        self._inputs = [
+            StoredCategory.of(batch.archive, category.name, MARKS) for category in plan_of(processor).sources
+        ]
 
     def has(self, day: str) -> bool:
         needed = self._needed_for(day)
@@ -145,7 +147,7 @@ class _Complete:
         only = Days.of(day, day)
         if isinstance(self._processor.window, GlobalWindow):
             return None
-        if self._processor.windows_follow_events():
+        if plan_of(self._processor).windows_follow_events:
             return [day]  # a result has the time of its window's end
         start = max(self._processor.window.assign([only.end_ms - 1]).starts)
         return Days.of(day, day_of(self._processor.window.window(start).end - 1)).names()
@@ -171,7 +173,7 @@ def _of_live(live: StreamSide, within: Days, days: frozenset[str], key: str | No
 
 def live_from_store(results: RemoteResults, processor: type[Aggregator]) -> StreamSide:
     """Return the live results of a remote store, converted to records by the aggregator."""
-    category = processor.outputs()[0]
+    category = plan_of(processor).outputs[0]
 
     def live(since_ms: int) -> Mapping[HybridSource, Any]:
         aggregator = processor()

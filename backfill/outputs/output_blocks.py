@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
-from ...processors.declare import Processor
+from ...processors.declare import Processor, plan_of
 from ...state.files import FileStore
 from ..sources import spark_schema
 from ..spark import Batches, Transform, from_block, joined, marked_errors, return_freed_memory, to_block
@@ -74,7 +74,7 @@ class OutputBlocks:
         Raises:
             DeclarationError: the records of an output have no columns.
         """
-        destinations = processor.destinations()
+        destinations = plan_of(processor).destinations
         return OutputBlocks(
             processor.__name__,
             [name_in_batch(each) for each in destinations],

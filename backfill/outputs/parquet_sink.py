@@ -31,6 +31,7 @@ from ...processors.declare import (
     SinkFenced,
     SinkRefused,
     SinkUnreachable,
+    plan_of,
 )
 from ...state import FileStoreRefuses, FileStoreUnreachable, StateError
 from ...state.files import SCHEME, VARIABLES, S3Files, open_file_store, retried
@@ -86,7 +87,8 @@ class ParquetSink(Sink):
 
     def expect_processor(self, processor: type[Processor]) -> None:
         """Raise DeclarationError unless the first offset of its events identifies a batch."""
-        if len(processor.inputs()) > 1 or processor.emits_without_input():
+        plan = plan_of(processor)
+        if len(plan.inputs) > 1 or plan.emits_without_input:
             raise DeclarationError(
                 f"Processor {processor.__name__} writes {self.name}, which have the name of their first event, but some of its outputs follow from several "
                 "inputs or from time. Nothing was read. Write to a category, and let a stateless processor copy it to the files."

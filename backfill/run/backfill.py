@@ -13,7 +13,7 @@ from enum import Enum
 from types import MappingProxyType
 
 from ...processors.apps import App, AppName
-from ...processors.declare import Aggregator, AnyCategory, Destination, Processor, Stateful
+from ...processors.declare import Aggregator, AnyCategory, Destination, Processor, Stateful, plan_of
 from ...transport.kafka import KafkaBus
 from ..errors import BackfillRefused
 from ..outputs import OutputFolder
@@ -58,7 +58,8 @@ class Written(Enum):
 
     def of(self, processor: type[Processor]) -> tuple[Destination, ...]:
         """Return what a run writes of a processor."""
-        return processor.destinations() if self is Written.ALL else processor.outputs()
+        plan = plan_of(processor)
+        return plan.destinations if self is Written.ALL else plan.outputs
 
 
 @dataclass(frozen=True)
@@ -167,20 +168,22 @@ def run_backfill(
 def _expect_columns(app: App) -> None:
     """Raise DeclarationError for an input whose records have no columns."""
     for processor in app.processors:
-        for category in processor.sources():
+        for category in plan_of(processor).sources:
             RecordColumns(category.record)
 
 
 def _expect_all_outputs(app: App, written: Written) -> None:
     """Raise BackfillRefused if the run would write the outputs of a processor in part, or nothing at all."""
     outputs = {processor: written.of(processor) for processor in app.processors}
-    in_part = next((each for each, some in outputs.items() if some and len(some) < len(each.destinations())), None)
-    nothing = next((each for each in outputs if each.sinks()), None) if not any(outputs.values()) else None
+    in_part = next(
+        (each for each, some in outputs.items() if some and len(some) < len(plan_of(each).destinations)), None
+    )
+    nothing = next((each for each in outputs if plan_of(each).sinks), None) if not any(outputs.values()) else None
     refused = in_part or nothing
     if refused is None:
         return
-    sinks = ", ".join(sink.name for sink in refused.sinks())
-    beside = f" beside {refused.outputs()[0].name}" if in_part else ""
+    sinks = ", ".join(sink.name for sink in plan_of(refused).sinks)
+    beside = f" beside {plan_of(refused).outputs[0].name}" if in_part else ""
     raise BackfillRefused(
         f"{refused.__name__} writes {sinks}{beside}, and this run would only write categories. Nothing was started. Write the rows to the sink, too, "
         "with `--output sinks`."
@@ -202,7 +205,7 @@ def _expect_folders(processors: Sequence[type[Processor]], written: Written) -> 
 def _expect_days_of_rows(orders: Orders, written: Written, chain: Chain) -> None:
     """Raise BackfillRefused if rows of a sink would be computed, of which no day is known."""
     for processor, order in orders.items():
-        for sink in processor.sinks() if written is Written.ALL else ():
+        for sink in plan_of(processor).sinks if written is Written.ALL else ():
             if order is not None:
                 times_in_batch(sink)
             if chain.made:
@@ -236,13 +239,13 @@ class Chain:
     @staticmethod
     def of(app: App, *, chained: bool) -> Chain:
         """Return the chain of an app; without chaining, the archive is between all processors."""
-        read = {category.name for processor in app.processors for category in processor.sources()}
-        made = {category.name for processor in app.processors for category in processor.outputs()}
+        read = {category.name for processor in app.processors for category in plan_of(processor).sources}
+        made = {category.name for processor in app.processors for category in plan_of(processor).outputs}
         return Chain(frozenset(read & made if chained else ()))
 
     def is_archived(self, processor: type[Processor]) -> bool:
         """Return whether all inputs of a processor come from the archive."""
-        return (self.made | self.elsewhere).isdisjoint(category.name for category in processor.sources())
+        return (self.made | self.elsewhere).isdisjoint(category.name for category in plan_of(processor).sources)
 
     def read_from_outside(self, processors: Sequence[type[Processor]]) -> list[AnyCategory]:
         """Return the inputs that the run does not write itself."""
@@ -262,7 +265,7 @@ def _archived_inputs(processor: type[Processor], chain: Chain) -> list[AnyCatego
 
 
 def _read(processors: Sequence[type[Processor]]) -> list[AnyCategory]:
-    return [category for processor in processors for category in processor.sources()]
+    return [category for processor in processors for category in plan_of(processor).sources]
 
 
 def names_in_batch(processors: Sequence[type[Processor]], written: Written) -> list[str]:
@@ -275,7 +278,7 @@ def _wanted(orders: Orders, chain: Chain, days: Days) -> list[WantedDays]:
     wanted: dict[str, WantedDays] = {}
     for processor, order in orders.items():
         read = ALL_DAYS if chain.made else days_read(processor, order, days)
-        for category in processor.sources():
+        for category in plan_of(processor).sources:
             if category.name not in chain.made:
                 other = wanted.get(category.name, WantedDays(category, read, days)).read
                 both = Days(min(read.first, other.first), max(read.last, other.last))
@@ -303,14 +306,14 @@ class _Run:
     def _node(self, processor: type[Processor], order: Order | None, progress: Progress) -> NodeResult:
         """Run one processor; its output is complete but not published."""
         if not self.written.of(processor):
-            sinks = ", ".join(sink.name for sink in processor.sinks())
+            sinks = ", ".join(sink.name for sink in plan_of(processor).sinks)
             reason = f"it writes only {sinks}; `--output sinks` includes it" if sinks else "it writes no category"
             return NodeResult(processor.__name__, _kind_of(processor), 0, 0, 0, 0.0, f"not run, since {reason}")
         began_s = time.monotonic()
         context = self.source.spark.sparkContext
         steps: list[Counters] = []
         bus = self.source.bus
-        origins = bus.origins(self.source.spark, processor.sources()) if bus else {}
+        origins = bus.origins(self.source.spark, plan_of(processor).sources) if bus else {}
 
         def step_over(category: AnyCategory) -> BatchStep:
             steps.append(Counters.of(context))
@@ -322,7 +325,7 @@ class _Run:
         ):
             blocks, note = plan(processor, self.source, self._computed, order, step_over)
             self.folder.add(processor, blocks)
-        notes = [joined_notes(self.input_notes, processor.sources(), note), *(bus.notes(origins) if bus else ())]
+        notes = [joined_notes(self.input_notes, plan_of(processor).sources, note), *(bus.notes(origins) if bus else ())]
         return NodeResult(
             processor.__name__,
             _kind_of(processor),
@@ -342,7 +345,7 @@ class _Run:
         """Publish the categories that no later processor reads or writes."""
         done = app.processors.index(processor) + 1
         later = app.processors[done:]
-        read = {category.name for other in later for category in other.sources()} & self.chain.made
+        read = {category.name for other in later for category in plan_of(other).sources} & self.chain.made
         pending = read | set(names_in_batch(later, self.written))
         for name in dict.fromkeys(names_in_batch(app.processors[:done], self.written)):
             if name not in pending and name not in self.folder.published:

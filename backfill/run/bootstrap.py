@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation calls it
 
 from ...processors.apps import AppName
-from ...processors.declare import Processor, Stateless
+from ...processors.declare import Processor, Stateless, plan_of
 from ...processors.shard import Offsets, StatePosition, is_remote
 from ...state.backups import Manifest
 from ...state.files import FileStore
@@ -151,15 +151,15 @@ def bootstrap(
     read = Days(first or date.min, date.max)
     tolerant = allow_missing or until_now is not None  # the bus has the days that are not archived yet
     check_coverage(
-        warehouse, [WantedDays(category, read, read) for category in processor.sources()], allow_missing=tolerant
+        warehouse, [WantedDays(category, read, read) for category in plan_of(processor).sources], allow_missing=tolerant
     )
     if until_now is None:
-        expect_archived(processor, processor.sources(), warehouse)
+        expect_archived(processor, plan_of(processor).sources, warehouse)
     began_s, topic_ids = time.monotonic(), topic_ids_of(destination.bus, processor)
     with spark_session(master) as spark:
         with translated_errors("Sending the app to Spark"):
             app = ship(spark.sparkContext, app_name, [processor])
-        bus = BusPart.of(spark, until_now, app, warehouse, processor.sources()) if until_now else None
+        bus = BusPart.of(spark, until_now, app, warehouse, plan_of(processor).sources) if until_now else None
         ends = bus.handoffs if bus else _archive_only(processor, warehouse, destination.bus)
         build = _StateBuild.of(app, processor, BatchEvents(spark, warehouse, bus=bus, ends=ends))
         counters = build.counters
@@ -202,11 +202,12 @@ class _StateBuild:
 
     @staticmethod
     def of(app: ShippedApp, processor: type[Processor], source: BatchEvents) -> _StateBuild:
+        plan = plan_of(processor)
         context = source.spark.sparkContext
-        origins = source.bus.origins(source.spark, processor.sources()) if source.bus else {}
+        origins = source.bus.origins(source.spark, plan.sources) if source.bus else {}
         steps = [
             BatchStep(app, processor.name, category.name, Counters.of(context), origins.get(category.name))
-            for category in processor.sources()
+            for category in plan.sources
         ]
         return _StateBuild(processor, source, Inputs(steps), origins)
 
@@ -231,7 +232,7 @@ class _StateBuild:
             for bucket, resumed in reach.items()
         }
         target = BackupTarget(destination.place.location, destination.webhdfs, ends)
-        rows = by_arrival(events, self.processor.sources()[0].buckets)
+        rows = by_arrival(events, plan_of(self.processor).sources[0].buckets)
         built = rows.mapInArrow(state_builder(self.inputs, target), spark_schema(BUILT)).collect()
         return {
             row.bucket: _BuiltState(reach[row.bucket], row.keys, Manifest.decode(bytes(row.manifest)))
@@ -267,14 +268,14 @@ def _refuse_unsuitable(processor: type[Processor]) -> None:
             f"{name} has its state in a remote store and not in backups. Nothing was started. Pass the store (`--store`) to load it "
             "instead."
         )
-    if processor.waits_for_upstream():
-        upstream = ", ".join(sorted(processor.upstream_inputs()))
+    if plan_of(processor).waits_for_upstream:
+        upstream = ", ".join(sorted(plan_of(processor).upstream_inputs))
         raise BackfillRefused(
             f"{name} uses the watermarks of the processors that write {upstream}, and the archive does not record when they arrived, so its state cannot be "
             f"computed. Nothing was started. Let the stream read the past (`penstock reset APP:{name} --to earliest`), or declare "
             "`watermark = penstock.watermarks.Confidence()`, which estimates it from the events."
         )
-    for category in processor.sources():
+    for category in plan_of(processor).sources:
         RecordColumns(category.record)
 
 
@@ -314,7 +315,7 @@ def _reach(
 
     The next offsets are the handoff offsets and not those after the last events, since files may contain events beyond missing ones.
     """
-    names = [category.name for category in processor.sources()]
+    names = [category.name for category in plan_of(processor).sources]
     found: dict[int, _Reach] = {}
     rows = (
         events.groupBy("_bucket", "_input").agg(F.min("_offset").alias("first"), F.count("*").alias("events")).collect()
@@ -333,5 +334,6 @@ def _archive_only(processor: type[Processor], warehouse: Warehouse, bus: Bus) ->
         BackfillRefused: events are missing between the archive and the bus, so that no worker could continue.
     """
     return {
-        category.name: handoff_offsets(bus, warehouse, category.name).archive_only() for category in processor.sources()
+        category.name: handoff_offsets(bus, warehouse, category.name).archive_only()
+        for category in plan_of(processor).sources
     }

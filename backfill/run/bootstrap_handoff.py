@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...processors.declare import Processor
+from ...processors.declare import Processor, plan_of
 from ...processors.shard import Offsets, Step, steps_of
 from ...state.backups import Manifest, ShardBackups, expect_owner, no_progress, opened_backup, publish
 from ...state.files import FileStore
@@ -104,7 +104,7 @@ class BootstrapHandoff:
         perform_maintenance([_HandoffTask(self, operation, built)], self.bus, at_gap)
 
     def _lineage(self, built: Mapping[int, Manifest]) -> StateLineage:
-        lineage, shape = lineage_of(self.replaces), self.processor.state_shape()
+        lineage, shape = lineage_of(self.replaces), plan_of(self.processor).state_shape
         generations = dict.fromkeys(built, self.number)
         installed = lineage.installed(generations)
         if lineage.converted is None or shape is None:
@@ -196,5 +196,6 @@ def plan_handoff(processor: type[Processor], bus: Bus, backup_store: FileStore) 
 def committed_by(processor: type[Processor], bus: Bus) -> dict[str, dict[int, int]]:
     """Return the committed positions of a processor's group, by input and bucket."""
     return {
-        category.name: dict(bus.catalog.committed(processor.name, category.name)) for category in processor.sources()
+        category.name: dict(bus.catalog.committed(processor.name, category.name))
+        for category in plan_of(processor).sources
     }

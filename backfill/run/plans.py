@@ -23,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentat
 from pyspark.sql.window import Window
 
 from ...processors.apps import App
-from ...processors.declare import Aggregator, AnyCategory, Partials, Processor, Sink, Stateful, as_tuple
+from ...processors.declare import Aggregator, AnyCategory, Partials, Processor, Sink, Stateful, as_tuple, plan_of
 from ...processors.time import GlobalWindow
 from ..archive import archive_schema_of
 from ..errors import BackfillRefused
@@ -111,7 +111,7 @@ def order_of(processor: type[Processor], asked: Order | None, *, archived: bool 
     reads_watermark = issubclass(processor, Stateful) and asked is Order.ARRIVAL  # it may read the watermark
     if not (_depends_on_order(processor) or reads_watermark):
         return None
-    known = archived and not processor.waits_for_upstream()
+    known = archived and not plan_of(processor).waits_for_upstream
     if asked is Order.ARRIVAL and not known:
         reason = (
             "uses upstream watermarks, and the archive does not record when they arrived"
@@ -124,7 +124,7 @@ def order_of(processor: type[Processor], asked: Order | None, *, archived: bool 
         )
     order = asked or (Order.ARRIVAL if known else Order.EVENT_TIME)
     if order is Order.EVENT_TIME and _merges_several_streams(processor):
-        names = ", ".join(category.name for category in processor.sources())
+        names = ", ".join(category.name for category in plan_of(processor).sources)
         raise BackfillRefused(
             f"{processor.__name__} reads several categories ({names}), and its monoid depends on the order of arrival of their events. "
             "Nothing was started. Run it in order of arrival (`--order arrival`), or choose a commutative monoid."
@@ -139,7 +139,7 @@ def order_of(processor: type[Processor], asked: Order | None, *, archived: bool 
 
 def _refuse_live_only(processor: type[Processor]) -> None:
     """Refuse what depends on the state of the bus while a stream runs."""
-    for category in processor.side_inputs():
+    for category in plan_of(processor).side_inputs:
         raise BackfillRefused(
             f"{processor.__name__} reads the table of category {category.name}, whose rows are those on the bus when a live event arrives. Nothing was "
             "started. Join with a penstock.TableJoin, which has the rows of each event's time in backfills, too, or declare a file or a store as the "
@@ -162,9 +162,9 @@ def _depends_on_order(processor: type[Processor]) -> bool:
     if issubclass(processor, Partials):
         return False  # however the events of a window are split, their partials combine to the same result
     if issubclass(processor, Aggregator):
-        return processor.windows_end() or _merges_several_streams(processor) or merges_within_messages(processor)
+        return plan_of(processor).windows_end or _merges_several_streams(processor) or merges_within_messages(processor)
     return issubclass(processor, Stateful) and (
-        processor.has_timers() or processor.ordered or len(processor.sources()) > 1
+        plan_of(processor).has_timers or processor.ordered or len(plan_of(processor).sources) > 1
     )
 
 
@@ -173,22 +173,25 @@ def _merges_in_bus_order(processor: type[Processor]) -> bool:
 
 
 def _merges_several_streams(processor: type[Processor]) -> bool:
-    return _merges_in_bus_order(processor) and len(processor.sources()) > 1
+    return _merges_in_bus_order(processor) and len(plan_of(processor).sources) > 1
 
 
 def merges_within_messages(processor: type[Processor]) -> bool:
     """Return whether a result depends on the order of events of one message: partials are sorted by offset, which these events share."""
-    return _merges_in_bus_order(processor) and any(category.splits_messages for category in processor.sources())
+    return _merges_in_bus_order(processor) and any(category.splits_messages for category in plan_of(processor).sources)
 
 
 def _by_key_and_time(processor: type[Processor]) -> bool:
     """Return whether the processor can process each key's events in order of event time."""
-    return issubclass(processor, Stateful) or (issubclass(processor, Aggregator) and processor.windows_follow_events())
+    return issubclass(processor, Stateful) or (
+        issubclass(processor, Aggregator) and plan_of(processor).windows_follow_events
+    )
 
 
 def _replaces_outputs(processor: type[Processor]) -> bool:
     """Return whether an output may replace an earlier one, so that the outputs of an event key must keep their order."""
-    return bool(processor.sinks()) or any(category.compacted for category in processor.outputs())
+    plan = plan_of(processor)
+    return bool(plan.sinks) or any(category.compacted for category in plan.outputs)
 
 
 def plan(processor: type[Processor], source: BatchEvents, days: Days, order: Order | None, step_over: StepOver) -> Plan:
@@ -216,10 +219,11 @@ def days_read(processor: type[Processor], order: Order | None, days: Days) -> Da
 
 
 def _mapped(processor: type[Processor], source: BatchEvents, days: Days, step_over: StepOver) -> Plan:
+    plan = plan_of(processor)
     outputs = OutputBlocks.of(processor)
     wanted = in_days(str(days.first), str(days.last))
     if _replaces_outputs(processor):
-        rows = by_arrival(merged_inputs(processor, source, wanted), processor.sources()[0].buckets)
+        rows = by_arrival(merged_inputs(processor, source, wanted), plan.sources[0].buckets)
         return Plan(outputs.packed(rows, arrival_mapper_step(_inputs(processor, step_over))), "")
 
     def frame(category: AnyCategory) -> DataFrame:
@@ -229,7 +233,7 @@ def _mapped(processor: type[Processor], source: BatchEvents, days: Days, step_ov
             return outputs.packed(source.events(category).where(wanted), mapper_step(step))
         return outputs.packed(planned.frame(source.spark), file_mapper_step(step, planned))
 
-    return Plan(reduce(DataFrame.unionAll, map(frame, processor.sources())), "")
+    return Plan(reduce(DataFrame.unionAll, map(frame, plan.sources)), "")
 
 
 def _arrived(processor: type[Processor], source: BatchEvents, days: Days, step_over: StepOver) -> Plan:
@@ -249,7 +253,8 @@ def _arrived(processor: type[Processor], source: BatchEvents, days: Days, step_o
 
 def _by_arrival(processor: type[Processor], source: BatchEvents, inputs: Inputs) -> tuple[DataFrame, ReadEvents]:
     """Return the events of complete buckets in order of arrival, and how a task reads them: those of one input as blocks."""
-    sources, buckets = processor.sources(), processor.sources()[0].buckets
+    plan = plan_of(processor)
+    sources, buckets = plan.sources, plan.sources[0].buckets
     if len(sources) > 1:
         return by_arrival(merged_inputs(processor, source), buckets), inputs.events
     blocks, shuffled = _blocks(source, sources[0], ALL_DAYS, inputs.steps[0], Split(PartOf.BUCKET, buckets))
@@ -275,11 +280,11 @@ def _timed(processor: type[Processor], source: BatchEvents, days: Days, step_ove
 
 
 def _inputs(processor: type[Processor], step_over: StepOver) -> Inputs:
-    return Inputs([step_over(category) for category in processor.sources()])
+    return Inputs([step_over(category) for category in plan_of(processor).sources])
 
 
 def _folded(processor: type[Stateful], source: BatchEvents, days: Days, step_over: StepOver) -> Plan:
-    [category] = processor.sources()
+    [category] = plan_of(processor).sources
     step = step_over(category)
     parts = int(source.spark.conf.get("spark.sql.shuffle.partitions") or 1)
     split = Split(PartOf.BUCKET, category.buckets) if _replaces_outputs(processor) else Split(PartOf.KEY, parts)
@@ -330,12 +335,12 @@ def _aggregated(processor: type[Aggregator], source: BatchEvents, days: Days, st
             return events.mapInArrow(partials_step(step), spark_schema(PARTIALS))
         return planned.frame(source.spark).mapInArrow(file_partials_step(step, planned), spark_schema(PARTIALS))
 
-    slots = reduce(DataFrame.unionAll, map(partial_frame, processor.sources()))
+    slots = reduce(DataFrame.unionAll, map(partial_frame, plan_of(processor).sources))
     if not isinstance(processor.window, GlobalWindow):
         slots = slots.where((F.col("start") >= days.start_ms) & (F.col("start") < days.end_ms))
     together = ["key"] if _replaces_outputs(processor) else ["key", "start"]
     by_slot = slots.repartition(*together).sortWithinPartitions("key", "start", "bucket", "offset")
-    return Plan(OutputBlocks.of(processor).packed(by_slot, merge_step(step_over(processor.sources()[0]))), note)
+    return Plan(OutputBlocks.of(processor).packed(by_slot, merge_step(step_over(plan_of(processor).sources[0]))), note)
 
 
 def _days_of_windows(processor: type[Aggregator], days: Days) -> tuple[Days, str]:

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation calls it
 
 from ...processors.apps import AppName
-from ...processors.declare import Aggregator, Processor
+from ...processors.declare import Aggregator, Processor, plan_of
 from ...processors.shard import Offsets, is_remote
 from ...processors.time import GlobalWindow
 from ...state.remote import open_rebuild
@@ -142,7 +142,9 @@ def backfill_store(
     endless = isinstance(processor.window, GlobalWindow)
     read = ALL_DAYS if endless else days_read(processor, None, days)
     missing = check_coverage(
-        warehouse, [WantedDays(category, read, days) for category in processor.sources()], allow_missing=allow_missing
+        warehouse,
+        [WantedDays(category, read, days) for category in plan_of(processor).sources],
+        allow_missing=allow_missing,
     )
     operation_to_replace(processor, destination.bus, Bootstrap())
     require_idle(processor, destination.bus)
@@ -157,7 +159,9 @@ def backfill_store(
     _refuse_behind(processor, positions, _ends(processor, destination.bus, warehouse))
     load = StoreLoad(destination.url, positions, None if endless else days)
     scope = "its window never ends and includes all events" if endless else "windows that begin on these days"
-    store_backfill = _StoreBackfill(app_name, processor, load, read, joined_notes(missing, processor.sources(), scope))
+    store_backfill = _StoreBackfill(
+        app_name, processor, load, read, joined_notes(missing, plan_of(processor).sources, scope)
+    )
     return store_backfill.run(warehouse, master, progress)
 
 
@@ -198,7 +202,9 @@ def bootstrap_store(
         refuse_if_started(processor, destination.bus)
     read = Days(first or date.min, date.max)
     missing = check_coverage(
-        warehouse, [WantedDays(category, read, read) for category in processor.sources()], allow_missing=allow_missing
+        warehouse,
+        [WantedDays(category, read, read) for category in plan_of(processor).sources],
+        allow_missing=allow_missing,
     )
     operation_to_replace(processor, destination.bus, Bootstrap())
     require_idle(processor, destination.bus)
@@ -208,10 +214,10 @@ def bootstrap_store(
         _refuse_behind(processor, counted, ends)
         shards.begin()
     positions = {
-        bucket: counted.get(bucket) or ends.get(bucket, {}) for bucket in range(processor.sources()[0].buckets)
+        bucket: counted.get(bucket) or ends.get(bucket, {}) for bucket in range(plan_of(processor).sources[0].buckets)
     }
     load = StoreLoad(destination.url, positions, None)
-    store_backfill = _StoreBackfill(app_name, processor, load, read, joined_notes(missing, processor.sources()))
+    store_backfill = _StoreBackfill(app_name, processor, load, read, joined_notes(missing, plan_of(processor).sources))
     done = store_backfill.run(warehouse, master, progress)
     register_positions(destination.bus, processor, positions)
     destination.bus.catalog.set_committed(processor.name, _as_positions(positions))
@@ -230,8 +236,8 @@ def _remote(app_name: AppName) -> type[Aggregator]:
             f"{processor.__name__} has no remote store. Nothing was started. Name an aggregator with "
             "`store = penstock.RemoteStore(…)`, or write the batch output to files."
         )
-    if len(processor.sources()) > 1 and not processor.monoid.commutative:
-        names = ", ".join(category.name for category in processor.sources())
+    if len(plan_of(processor).sources) > 1 and not processor.monoid.commutative:
+        names = ", ".join(category.name for category in plan_of(processor).sources)
         raise BackfillRefused(
             f"{processor.__name__} reads several categories ({names}), and its monoid depends on the order of arrival of their events, which is "
             "not archived. Nothing was started. Choose a commutative monoid, or let the stream read the past."
@@ -241,7 +247,7 @@ def _remote(app_name: AppName) -> type[Aggregator]:
             f"{processor.__name__} reads messages with several events each, and its monoid depends on the order of the events, which partials do not "
             "keep. Nothing was started. Choose a commutative monoid, or let the stream read the past."
         )
-    for category in processor.sources():
+    for category in plan_of(processor).sources:
         RecordColumns(category.record)
     return processor
 
@@ -257,7 +263,7 @@ def _refuse_interrupted(processor: type[Processor], buckets: Sequence[int]) -> N
 def _ends(processor: type[Processor], bus: Bus, warehouse: Warehouse) -> dict[int, Offsets]:
     """Return the end of the archive of each input, by bucket."""
     ends: dict[int, Offsets] = {}
-    for category in processor.sources():
+    for category in plan_of(processor).sources:
         for bucket, offset in archived_ends(bus, warehouse, category.name).items():
             ends.setdefault(bucket, {})[category.name] = offset
     return ends
@@ -297,14 +303,14 @@ class _StoreBackfill:
     def run(self, warehouse: Warehouse, master: str, progress: Progress) -> StoreBackfillResult:
         """Compute the values in Spark and write them."""
         began_s, name = time.monotonic(), self.processor.__name__
-        expect_archived(self.processor, self.processor.sources(), warehouse)
+        expect_archived(self.processor, plan_of(self.processor).sources, warehouse)
         with spark_session(master) as spark:
             source = BatchEvents(spark, warehouse)
             with translated_errors("Sending the app to Spark"):
                 app = ship(spark.sparkContext, self.app_name, [self.processor])
             steps = [
                 BatchStep(app, self.processor.name, category.name, Counters.of(spark.sparkContext))
-                for category in self.processor.sources()
+                for category in plan_of(self.processor).sources
             ]
             counters = [step.counters for step in steps]
             with (
@@ -329,7 +335,7 @@ class _StoreBackfill:
             in_bus_order(self.processor, source.events(category).where(wanted)).mapInArrow(
                 shard_partials(step, self.load), spark_schema(SHARD_PARTIALS)
             )
-            for category, step in zip(self.processor.sources(), steps, strict=True)
+            for category, step in zip(plan_of(self.processor).sources, steps, strict=True)
         ]
         return reduce(DataFrame.unionAll, frames)
 

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from ...processors.declare import Aggregator
+from ...processors.declare import Aggregator, plan_of
 from ...processors.keyed_state import EmptyState
 from ...processors.operators import AggregatorOperator, Slot, results_of
 from ...processors.time import UntrackedTime
@@ -60,7 +60,7 @@ def _run_partials(step: BatchStep, batches: Batches) -> Batches:
 
 def _run_on_files(step: BatchStep, planned: PlannedFiles, tasks: Batches) -> Batches:
     files = planned.files_of(tasks)
-    if cast("Aggregator", step.opened.processor).has_columns_step():
+    if plan_of(cast("Aggregator", step.opened.processor)).has_columns_step:
         return guarded(step, _column_partials(step, ColumnReader(step, planned, files)))
     return guarded(step, _partials(step, planned.read(files, step.fields, BATCH_EVENTS)))
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...processors import counted
-from ...processors.declare import Aggregator, Stateless
+from ...processors.declare import Aggregator, Stateless, plan_of
 from ...processors.monoids import alike
 from ...processors.time import Tumbling, WindowAssigner
 from ..errors import BackfillFailed
@@ -137,7 +137,7 @@ class ColumnReader:
         self._expect_same(at_once, one_by_one, "process_columns", "process")
 
     def _records(self, rows: pa.Table) -> list[Any]:
-        [written] = type(self.step.opened.processor).destinations()
+        [written] = plan_of(self.step.opened.processor).destinations
         columns = RecordColumns(written.record)
         found = self.step.opened.rows
         return [record for part in rows.to_batches() for record in columns.records(found.own(found.of_columns(part)))]

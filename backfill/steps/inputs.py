@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation calls it
 from pyspark.sql.window import Window
 
-from ...processors.declare import Processor, Stateless
+from ...processors.declare import Processor, Stateless, plan_of
 from ..sources import BatchEvents
 from ..spark import Batches
 from ..warehouse import DAY_COLUMN, ELEMENT, MARKS, ROW
@@ -43,7 +43,7 @@ def _column_of(number: int) -> str:
 
 def merged_inputs(processor: type[Processor], source: BatchEvents, wanted: Column | None = None) -> DataFrame:
     """Return the archived events of all inputs of a processor as rows of one table; perhaps only the events of a condition, such as `in_days`."""
-    events = [source.events(category) for category in processor.sources()]
+    events = [source.events(category) for category in plan_of(processor).sources]
     events = [frame if wanted is None else frame.where(wanted) for frame in events]
     structs = [F.struct(*_fields(frame)) for frame in events]
     types = [

@@ -32,6 +32,7 @@ from ...processors.declare import (
     Tombstone,
     expect_unit_of_outputs,
     only_time_of,
+    plan_of,
 )
 from ..errors import BackfillRefused
 from ..spark import BATCH_EVENTS
@@ -134,7 +135,7 @@ class OutputRows:
 
     def __init__(self, processor: type[Processor]) -> None:
         self._routes = Routes(processor)
-        self._written = {each.name: _Written.of(each) for each in processor.destinations()}
+        self._written = {each.name: _Written.of(each) for each in plan_of(processor).destinations}
         structs = (pa.struct(list(written.columns.schema)) for written in self._written.values())
         self._structs = dict(zip(self._written, structs, strict=True))
         slots = [(slot_of(number), struct) for number, struct in enumerate(self._structs.values())]
@@ -180,7 +181,10 @@ class OutputRows:
 
     @cached_property
     def _times(self) -> dict[str, EventTimes]:
-        return {destination.name: times_in_batch(destination) for destination in self._routes.processor.destinations()}
+        return {
+            destination.name: times_in_batch(destination)
+            for destination in plan_of(self._routes.processor).destinations
+        }
 
     def of_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return columns of the only output category or sink as rows.

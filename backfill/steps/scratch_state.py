@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ...processors.declare import Processor
+from ...processors.declare import Processor, plan_of
 from ...processors.keyed_state import STATE_CACHE
 from ...state import ShardIdentity
 from ...state.local import RocksShardState, RocksStateFolder
@@ -23,7 +23,7 @@ DECODED_BYTES = 16 * 2**20
 @contextmanager
 def scratch_state(processor: Processor, number: int) -> Iterator[RocksShardState]:
     """Open an empty state for a shard or for a part of the keys, and remove it after the block. Limits the decoded states of this process."""
-    identity = ShardIdentity(processor.name, number, processor.state_shape() or "")
+    identity = ShardIdentity(processor.name, number, plan_of(processor).state_shape or "")
     STATE_CACHE.limit_bytes = DECODED_BYTES
     with (
         TemporaryDirectory() as folder,

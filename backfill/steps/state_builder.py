@@ -12,6 +12,7 @@ from itertools import groupby
 
 import pyarrow as pa
 
+from ...processors.declare import plan_of
 from ...processors.shard import StatePosition
 from ...state import ShardIdentity
 from ...state.backups import Manifest, ShardBackups, claim, snapshot_folder
@@ -68,7 +69,7 @@ def _built(inputs: Inputs, target: BackupTarget, batches: Batches) -> Batches:
 
 def _stored(inputs: Inputs, target: BackupTarget, bucket: int, state: RocksShardState) -> Manifest:
     """Upload a state to its shard's backups; return the manifest that makes it the newest one."""
-    identity = ShardIdentity(inputs.processor.name, bucket, inputs.processor.state_shape() or "")
+    identity = ShardIdentity(inputs.processor.name, bucket, plan_of(inputs.processor).state_shape or "")
     backups = ShardBackups(open_file_store(target.location, target.webhdfs), identity.processor, bucket)
     owner = claim(backups, identity)
     with snapshot_folder(state.folder) as snapshot:

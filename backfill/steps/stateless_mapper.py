@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import cast
 
-from ...processors.declare import Stateless
+from ...processors.declare import Stateless, plan_of
 from ...processors.keyed_state import EmptyState
 from ...processors.operators import StatelessOperator
 from ...processors.time import UntrackedTime
@@ -37,7 +37,7 @@ def _run(step: BatchStep, batches: Batches) -> Batches:
 
 def _run_on_files(step: BatchStep, planned: PlannedFiles, tasks: Batches) -> Batches:
     files = planned.files_of(tasks)
-    if cast("Stateless", step.opened.processor).has_columns_step():
+    if plan_of(cast("Stateless", step.opened.processor)).has_columns_step:
         return guarded(step, ColumnReader(step, planned, files).outputs(partial(_processed, step)))
     return guarded(step, _mapped(step, planned.read(files, step.fields, BATCH_EVENTS)))
 

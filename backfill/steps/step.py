@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...processors import Deferred, Halted, UserCodeError
-from ...processors.declare import AnyCategory, ErrorPolicy, Processor
+from ...processors.declare import AnyCategory, ErrorPolicy, Processor, plan_of
 from ...processors.operators import StepResult
 from ...processors.time import MAX_UNCHECKED_MS, MILLISECOND, YEAR_1_MS, YEAR_9999_END_MS
 from ..errors import BackfillFailed
@@ -61,7 +61,7 @@ class BatchStep:
     @cached_property
     def input(self) -> AnyCategory:
         """The input category."""
-        return next(category for category in self.opened.processor.sources() if category.name == self.category)
+        return next(category for category in plan_of(self.opened.processor).sources if category.name == self.category)
 
     @cached_property
     def columns(self) -> RecordColumns:
@@ -110,7 +110,7 @@ class BatchStep:
             ) from error
         # If an operator stops at an event, that event is the last rejected one.
         for rejected in result.rejected[-1:]:
-            if self.opened.processor.error_action(rejected.error).stops:
+            if plan_of(self.opened.processor).error_action(rejected.error).stops:
                 raise self.stopped(*place_of(rejected.at), rejected.error)
         return result
 
@@ -125,7 +125,7 @@ class BatchStep:
 
     def stopped(self, bucket: int, offset: int, error: UserCodeError) -> BackfillFailed:
         """Return the error for an event at which the processor stops."""
-        name, action = type(self.opened.processor).__name__, self.opened.processor.error_action(error)
+        name, action = type(self.opened.processor).__name__, plan_of(self.opened.processor).error_action(error)
         return BackfillFailed(
             f"{self._place(bucket, offset)}: {action.reason}. The backfill stopped there, and none of {name}'s output was published. Correct "
             f"{name} or the producer of the event, or skip and count such events (`{action.alternative}`)."

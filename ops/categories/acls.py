@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ...backfill.archive import group_of
-from ...processors.declare import Processor, dead_letters_of
+from ...processors.declare import Processor, dead_letters_of, plan_of
 from ...processors.shard import Step, steps_of
 from ...transport import changelog_spec
 from ...transport.tables import SCHEMAS
@@ -87,15 +87,16 @@ def grants_of(role: KafkaRole, processors: Iterable[type[Processor]]) -> list[Gr
 
 
 def _of_worker(processor: type[Processor]) -> Iterator[Grant]:
-    for category in (*processor.sources(), *processor.side_inputs()):
+    plan = plan_of(processor)
+    for category in (*plan.sources, *plan.side_inputs):
         yield Grant(Resource.TOPIC, category.name, ("Read", "DescribeConfigs"))
-    for category in processor.outputs():
+    for category in plan.outputs:
         # Read: a restarted worker looks for the outputs that it wrote before.
         yield Grant(Resource.TOPIC, category.name, ("Read", "Write", "DescribeConfigs"), cluster=category.cluster)
     yield from _schemas_elsewhere(processor, ("Create", "Read", "Write", "DescribeConfigs"))
     changelog = changelog_of(processor)
     created = [dead_letters_of(processor).name, *([changelog.name] if changelog else [])]
-    created += [category.name for category in processor.retry_categories()]
+    created += [category.name for category in plan.retry_categories]
     for name in (*created, _SHARED):
         yield Grant(Resource.TOPIC, name, ("Create", "Read", "Write", "DescribeConfigs"), prefixed=name == _SHARED)
     yield Grant(Resource.GROUP, processor.name, ("Read",))
@@ -110,7 +111,7 @@ def _of_operator(processor: type[Processor]) -> Iterator[Grant]:
         yield Grant(Resource.TOPIC, name, ("All",))
         yield Grant(Resource.GROUP, group_of(name), ("All",))
         yield Grant(Resource.TRANSACTIONAL_ID, f"backfill.{name}", ("All",))
-    for category in processor.outputs():
+    for category in plan_of(processor).outputs:
         if category.cluster is not None:
             yield Grant(Resource.TOPIC, category.name, ("All",), cluster=category.cluster)
     yield from _schemas_elsewhere(processor, ("All",))
@@ -134,17 +135,18 @@ def _of_monitor(processor: type[Processor]) -> Iterator[Grant]:
 
 def _schemas_elsewhere(processor: type[Processor], operations: tuple[str, ...]) -> Iterator[Grant]:
     """Yield the access to schemas on the other clusters that a processor writes to. They contain no other category of Penstock."""
-    for cluster in {category.cluster: None for category in processor.outputs() if category.cluster is not None}:
+    for cluster in {category.cluster: None for category in plan_of(processor).outputs if category.cluster is not None}:
         yield Grant(Resource.TOPIC, SCHEMAS.name, operations, cluster=cluster)
         yield Grant(Resource.GROUP, _WITHOUT_GROUP, ("Describe",), prefixed=True, cluster=cluster)
 
 
 def _inputs(processor: type[Processor]) -> Iterator[str]:
-    return (category.name for category in (*processor.inputs(), *processor.side_inputs()))
+    plan = plan_of(processor)
+    return (category.name for category in (*plan.inputs, *plan.side_inputs))
 
 
 def _all(processor: type[Processor]) -> Iterator[str]:
     """Yield all categories of a processor on the main cluster. Some may be missing: commands still look for a changelog of its earlier versions."""
     yield from _inputs(processor)
-    yield from (category.name for category in processor.outputs() if category.cluster is None)
+    yield from (category.name for category in plan_of(processor).outputs if category.cluster is None)
     yield from (dead_letters_of(processor).name, marks_of(processor.name).spec.name, changelog_spec(processor).name)

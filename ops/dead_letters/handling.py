@@ -17,7 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from ...processors import PenstockError, counted
-from ...processors.declare import AnyCategory, Message, Processor, split_messages
+from ...processors.declare import AnyCategory, Message, Processor, plan_of, split_messages
 from ...transport import (
     CERTAINLY_FITS_BYTES,
     Bucket,
@@ -69,7 +69,7 @@ class HandlingResult:
 
 def other_readers(bus: Bus, processor: type[Processor]) -> dict[str, list[str]]:
     """Return the other processors that read a processor's inputs, by category. Programs without Penstock are unknown."""
-    inputs = [category.name for category in processor.inputs()]
+    inputs = [category.name for category in plan_of(processor).inputs]
     registered = [(name, found.inputs or {}) for name, found in registrations_on(bus).items()]
     return {
         category: names
@@ -96,7 +96,7 @@ def retry(
     """
     with closing(RowRetry(processor)) as rows:
         message_of = _Retry(bus, processor, rows).message
-        inputs = [category.name for category in processor.inputs()]
+        inputs = [category.name for category in plan_of(processor).inputs]
         return _handle(
             bus, processor.name, selection, LetterState.RETRIED, message_of, inputs=inputs, before_commit=before_commit
         )
@@ -232,7 +232,7 @@ class _Retry:
     def _input(self, name: str) -> AnyCategory:
         """Return an input with its present number of buckets."""
         if name not in self._inputs:
-            declared = next((category for category in self._processor.inputs() if category.name == name), None)
+            declared = next((category for category in plan_of(self._processor).inputs if category.name == name), None)
             if declared is None:
                 raise NotRetried(
                     f"{self._processor.__name__} neither reads nor writes {name}, so it would never receive the message."

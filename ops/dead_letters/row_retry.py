@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ...processors import PenstockError
-from ...processors.declare import Processor, Semantics, Sink, SinkBatch, SinkWriter, dead_letters_of
+from ...processors.declare import Processor, Semantics, Sink, SinkBatch, SinkWriter, dead_letters_of, plan_of
 from ...processors.models import decode_model
 from .letters import Letter, NotRetried
 
@@ -26,7 +26,7 @@ class RowRetry:
 
     def __init__(self, processor: type[Processor]) -> None:
         self._processor = processor
-        self._sinks = {sink.name: sink for sink in processor.sinks()}
+        self._sinks = {sink.name: sink for sink in plan_of(processor).sinks}
         self._writers: dict[str, SinkWriter] = {}
         self._claimed: set[tuple[str, int]] = set()
         self._failures: dict[str, str] = {}

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...processors.declare import Processor, Stateful
+from ...processors.declare import Processor, Stateful, plan_of
 from ...processors.shard import is_remote
 from ...state import FileStoreUnreachable, StateDamaged
 from ...state.backups import ShardBackups, backed_up_shards, local_shards, read_database, state_inspector
@@ -93,7 +93,7 @@ def _in_version_and_local_state(
 
 
 def _in_reachable_backups(processor: type[Processor], store: FileStore, progress: ReportStep) -> list[Incompatibility]:
-    if processor.state_shape() is None or is_remote(processor):
+    if plan_of(processor).state_shape is None or is_remote(processor):
         return []
     try:
         return list(_in_backups(processor, store))
@@ -126,7 +126,9 @@ def _in_version(
 
 
 def _differs_in_type(processor: type[Processor], shape: str | None) -> bool:
-    return shape is not None and issubclass(processor, Stateful) and processor.differs_only_in_state_type(shape)
+    return (
+        shape is not None and issubclass(processor, Stateful) and plan_of(processor).differs_only_in_state_type(shape)
+    )
 
 
 def _in_local_state(processor: type[Processor], states: Path) -> Iterator[Incompatibility]:
@@ -135,7 +137,7 @@ def _in_local_state(processor: type[Processor], states: Path) -> Iterator[Incomp
         if shard.processor != processor.name:
             continue
         identity = read_database(shard.folder(states), RocksShardState.identity)
-        if identity is not None and identity.shape != processor.state_shape():
+        if identity is not None and identity.shape != plan_of(processor).state_shape:
             yield _different_shape(processor, f"The state of {shard} in {states}", identity.shape)
             continue
         try:
@@ -147,13 +149,13 @@ def _in_local_state(processor: type[Processor], states: Path) -> Iterator[Incomp
 def _in_backups(processor: type[Processor], store: FileStore) -> Iterator[Incompatibility]:
     for shard in backed_up_shards(store):
         newest = ShardBackups(store, *shard).newest() if shard.processor == processor.name else None
-        if newest is not None and newest.identity.shape != processor.state_shape():
+        if newest is not None and newest.identity.shape != plan_of(processor).state_shape:
             backup = f"The newest backup of {shard} at {store.location}"
             yield _different_shape(processor, backup, newest.identity.shape)
 
 
 def _different_shape(processor: type[Processor], saved: str, shape: str) -> Incompatibility:
-    message = f"{saved} contains {shape}, and the declaration stores {processor.state_shape()}."
+    message = f"{saved} contains {shape}, and the declaration stores {plan_of(processor).state_shape}."
     return Incompatibility(message, _differs_in_type(processor, shape))
 
 

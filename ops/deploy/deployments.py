@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ...processors import counted, ending, user_name
 from ...processors.apps import AppName, Contents, code_beside, import_root, path_in_bundle
-from ...processors.declare import Processor
+from ...processors.declare import Processor, plan_of
 from ...processors.lookups import LookupJoin
 from ...processors.pipes import Pipe
 from ...state.files import FileStore, open_file_store
@@ -141,7 +141,7 @@ def plan_deployment(
         with ending(prepare(processor, bus)):
             pass
     elif bus is not None:
-        expect_categories(processor, processor.inputs(), bus)
+        expect_categories(processor, plan_of(processor).inputs, bus)
     last = None if desired is None else files.version(desired.version)
     expect_compatible(
         processor,

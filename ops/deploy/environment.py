@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from ...processors.declare import Processor
+from ...processors.declare import Processor, plan_of
 from ...processors.lookups import LookupJoin
 from ...processors.shard import is_remote
 from ...state.files import replace_file
@@ -27,7 +27,7 @@ def required_variables(processor: type[Processor]) -> tuple[str, ...]:
         processor.source, (LaserTable, PostgresTable, PostgresQuery, RedisTable)
     ):
         names.add(processor.source.at)
-    names.update(variable for sink in processor.sinks() for variable in sink.variables)
+    names.update(variable for sink in plan_of(processor).sinks for variable in sink.variables)
     return tuple(sorted(name for name in names if "://" not in name))
 
 

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from ...processors.declare import AnyCategory, Processor, Stateless
 
 
 class _StandIn(Stateless):
     """Stands for a server without a worker in the files of its deployment: its name and its inputs. It never runs."""
-
-    categories: ClassVar[Sequence[AnyCategory]]
-
-    @classmethod
-    def sources(cls) -> tuple[AnyCategory, ...]:
-        """Return the categories that the server reads."""
-        return tuple(cls.categories)
 
     def process(self, event: object) -> tuple[()]:  # noqa: ARG002 - the signature of a processor
         """Write nothing."""
@@ -30,4 +22,4 @@ def stand_in_for(deployment: str, categories: Sequence[AnyCategory]) -> type[Pro
         deployment: its name.
         categories: the categories that it reads.
     """
-    return type("Server", (_StandIn,), {"name": deployment, "categories": categories})
+    return type("Server", (_StandIn,), {"name": deployment, "reads": tuple(categories)})

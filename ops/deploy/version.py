@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ...processors.apps import AppName
-from ...processors.declare import Processor
+from ...processors.declare import Processor, plan_of
 
 _SCHEMES = {"rediss": "redis", "https": "http"}
 """Schemes without TLS by scheme with TLS."""
@@ -105,8 +105,9 @@ class VersionShape(msgspec.Struct, frozen=True):
     @staticmethod
     def of(processor: type[Processor]) -> VersionShape:
         """Return the shape of a declared processor."""
-        inputs = {category.name: category.buckets for category in processor.sources()}
-        return VersionShape(processor.state_shape(), inputs, " ".join(processor.sql_query.split()))
+        plan = plan_of(processor)
+        inputs = {category.name: category.buckets for category in plan.sources}
+        return VersionShape(plan.state_shape, inputs, " ".join(processor.sql_query.split()))
 
     @property
     def buckets(self) -> int:

@@ -29,6 +29,7 @@ from ...processors.declare import (
     SinkWriter,
     Tombstone,
     dead_letters_of,
+    plan_of,
     split_messages,
 )
 from ...processors.lookups import LookupEnvironment, LookupJoin, LookupSource
@@ -127,7 +128,7 @@ class Driver:
         self._processors = {processor: processor() for processor in self.app.processors}
         self._states = {kind: MemoryStateFolder(merge_of(processor)) for kind, processor in self._processors.items()}
         self._workers: dict[type[Processor], Worker] = {}
-        self._rows = {sink.name: MemoryRows() for processor in self.app.processors for sink in processor.sinks()}
+        self._rows = {sink.name: MemoryRows() for processor in self.app.processors for sink in plan_of(processor).sinks}
         self._opened = {sink.name for sink in sinks}
         self._crash_at: Gap | None = None
         self._create_categories()
@@ -142,7 +143,7 @@ class Driver:
     def _create_categories(self) -> None:
         for category in [*self.app.categories(), *map(dead_letters_of, self.app.processors)]:
             self.bus.create(CategorySpec.of(category))
-        for category in [waiting for each in self.app.processors for waiting in each.retry_categories()]:
+        for category in [waiting for each in self.app.processors for waiting in plan_of(each).retry_categories]:
             self.bus.create(CategorySpec.of(category))
         create_missing_categories(self.bus, WATERMARKS, PROCESSORS)
         for changelog in filter(None, map(changelog_of, self.app.processors)):
@@ -281,7 +282,7 @@ class Driver:
         return category.encode_keys(category.keys_of(codec.decode([first]).events))
 
     def _run_to_end(self, processor: type[Processor]) -> None:
-        targets = ends_of(processor.sources(), self.bus)
+        targets = ends_of(plan_of(processor).sources, self.bus)
         crash_at = self._crash_at
         while True:
             worker = self._worker(processor, _crash_once(crash_at))
@@ -300,7 +301,7 @@ class Driver:
                 return
 
     def _retry_ends(self, processor: type[Processor]) -> Targets:
-        return self._ends([category.name for category in processor.retry_categories()])
+        return self._ends([category.name for category in plan_of(processor).retry_categories])
 
     def _ends(self, names: Iterable[str]) -> Targets:
         return {

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...processors import AppFileError
 from ...processors.apps import sql_app
-from ...processors.declare import AnyCategory, AtWatermark
+from ...processors.declare import AnyCategory, AtWatermark, plan_of
 from ...processors.lookups import LookupJoin, MemoryTable
 from ...processors.sql import (
     Advance,
@@ -122,9 +122,9 @@ def _waits_for_windows(app: SqlApp, category: AnyCategory) -> bool:
     """Return whether a category contains results that are written when their window is complete."""
     return any(
         isinstance(getattr(writer, "emit", None), AtWatermark)
-        or any(_waits_for_windows(app, read) for read in writer.inputs())
+        or any(_waits_for_windows(app, read) for read in plan_of(writer).inputs)
         for writer in app.processors
-        if category in writer.outputs()
+        if category in plan_of(writer).outputs
     )
 
 

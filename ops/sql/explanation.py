@@ -23,7 +23,7 @@ from ...processors.declare import (
     Stateless,
     TableJoin,
     flat_fields,
-    key_name,
+    plan_of,
 )
 from ...processors.lookups import LookupJoin
 from ...processors.sql import GROUP_KEY, Relation, SqlApp
@@ -70,7 +70,7 @@ class CategoryUse:
 
 
 @dataclass(frozen=True)
-class ProcessorPlan:
+class ExplainedProcessor:
     """A processor of an SQL file.
 
     Args:
@@ -124,7 +124,7 @@ class ProcessorPlan:
         return {name: value for name, value in named.items() if value is not None}
 
 
-def explained(path: Path) -> list[ProcessorPlan]:
+def explained(path: Path) -> list[ExplainedProcessor]:
     """Return the plans of the processors of an SQL file, upstream ones first.
 
     Raises:
@@ -137,18 +137,18 @@ def explained(path: Path) -> list[ProcessorPlan]:
     return [_plan(compiled, processor) for processor in app.processors]
 
 
-def _plan(compiled: SqlApp, processor: type[Processor]) -> ProcessorPlan:
+def _plan(compiled: SqlApp, processor: type[Processor]) -> ExplainedProcessor:
     declared = {relation.category.name: relation for relation in compiled.relations.values()}
     is_keyed = issubclass(processor, KeyedProcessor)
     timing = _Timing.of(processor)
-    return ProcessorPlan(
+    return ExplainedProcessor(
         name=processor.name,
         kind=next(name for kind, name in _KINDS.items() if issubclass(processor, kind)),
-        reads=tuple(_use(category, declared) for category in processor.sources()),
-        writes=tuple(_use(category, declared) for category in processor.outputs()),
+        reads=tuple(_use(category, declared) for category in plan_of(processor).sources),
+        writes=tuple(_use(category, declared) for category in plan_of(processor).outputs),
         processing=_processing(processor),
         lookup=str(processor.source) if issubclass(processor, LookupJoin) else None,
-        key=_key(processor) if is_keyed else None,
+        key=_key(processor) if issubclass(processor, KeyedProcessor) else None,
         window=timing.window,
         emission=timing.emission,
         late=timing.late,
@@ -187,19 +187,20 @@ def _processing(processor: type[Processor]) -> str | None:
     """Return whether a processor processes columns, or event by event and why."""
     if processor.sql_by_event:
         return f"event by event: {processor.sql_by_event}"
-    if not issubclass(processor, (Stateless, Aggregator)) or not processor.has_columns_step():
+    if not plan_of(processor).has_columns_step:
         return None
-    outputs = processor.outputs() if issubclass(processor, Stateless) else ()
-    for category in (*processor.sources(), *outputs):
+    plan = plan_of(processor)
+    for category in (*plan.sources, *(plan.outputs if issubclass(processor, Stateless) else ())):
         if category.codec != "json" or flat_fields(category.record) is None:
             messages = "fields of other types" if category.codec == "json" else "another format"
             return f"event by event: {category.name} has {messages} than JSON's texts, numbers and booleans; a backfill in columns"
     return "in columns"
 
 
-def _key(processor: type[Processor]) -> str:
-    key = processor.group_name() if issubclass(processor, Partials) else key_name(processor)
-    is_group = key == GROUP_KEY or processor.inputs()[0].record is Partial
+def _key(processor: type[KeyedProcessor]) -> str:
+    plan = plan_of(processor)
+    key = plan.key_name
+    is_group = key == GROUP_KEY or plan.inputs[0].record is Partial
     return f"{key}, the values of GROUP BY" if is_group else key
 
 

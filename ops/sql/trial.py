@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from ...processors import did_you_mean
 from ...processors.apps import sql_app
-from ...processors.declare import Aggregator, AnyCategory, Processor
+from ...processors.declare import Aggregator, AnyCategory, Processor, plan_of
 from ...processors.sql import Relation, SqlApp, SqlText
 from ...transport import Bus
 from ..kernel import Driver
@@ -194,8 +194,8 @@ class QueryTrial:
 
 def _inputs(processors: Sequence[type[Processor]]) -> list[AnyCategory]:
     """Return the categories that processors read and do not write."""
-    written = {category.name for processor in processors for category in processor.outputs()}
-    read_ones = {category.name: category for processor in processors for category in processor.sources()}
+    written = {category.name for processor in processors for category in plan_of(processor).outputs}
+    read_ones = {category.name: category for processor in processors for category in plan_of(processor).sources}
     return [category for name, category in read_ones.items() if name not in written]
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
-from ..declare import Alert, AnyCategory, Category, Processor, in_phases, misspelled_methods
+from ..declare import Alert, AnyCategory, Category, Processor, in_phases, misspelled_methods, plan_of
 from ..errors import AppFileError, DeclarationError
 from ..validation import did_you_mean, is_class
 from .app_modules import APPLICATION_NAME, CLONE_MARK, SQL_SUFFIX, file_of, imported, split_clone
@@ -45,12 +45,12 @@ class App:
         """
         given = list(processors)
         for processor in given:
-            processor.check()
+            plan_of(processor).check()
         given = in_phases(given)
         _expect_unique(given)
         ordered = in_topological_order(name, given)
         for processor in ordered:
-            processor.set_app(ordered)
+            plan_of(processor).set_app(ordered)
         return App(name, tuple(ordered), loops=loops_of(ordered))
 
     def loop_of(self, processor: type[Processor]) -> Loop | None:
@@ -64,7 +64,7 @@ class App:
         named = {
             category.name: category
             for processor in self.processors
-            for category in (*processor.sources(), *processor.side_inputs(), *processor.outputs())
+            for category in (*plan_of(processor).sources, *plan_of(processor).side_inputs, *plan_of(processor).outputs)
         }
         return list(named.values())
 
@@ -98,7 +98,7 @@ def _expect_unique(processors: list[type[Processor]]) -> None:
                 f"Processors {twin.__name__} and {processor.__name__} have the same name {processor.name!r} on the bus and "
                 "would share their positions. Declare another `name` for one of them."
             )
-        for category in (*processor.sources(), *processor.outputs()):
+        for category in (*plan_of(processor).sources, *plan_of(processor).outputs):
             other = categories.setdefault(category.name, category)
             if other is not category and _shape(other) != _shape(category):
                 raise DeclarationError(

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, cast, final
 
-from ..declare import AnyCategory, Category, Processor, Semantics, Sink, SinkBatch
+from ..declare import AnyCategory, Category, Processor, Semantics, Sink, SinkBatch, plan_of
 from ..lookups import CategoryTable
 
 
@@ -73,11 +73,11 @@ def cloned(processors: Iterable[type[Processor]], clone: str) -> list[type[Proce
     own = {
         category.name: replace(category, name=own_name(clone, category.name), cluster=None)
         for processor in given
-        for category in processor.outputs()
+        for category in plan_of(processor).outputs
     }
     clones = [_cloned(processor, clone, own) for processor in given]
     for processor in clones:
-        processor.set_app(clones)
+        plan_of(processor).set_app(clones)
     return clones
 
 
@@ -88,11 +88,12 @@ def own_name(clone: str, name: str) -> str:
 
 def renamed_categories(processor: type[Processor]) -> dict[str, str]:
     """Return a clone's names of its own categories by the original names; empty for a processor that is no clone."""
+    plan = plan_of(processor)
     original = processor.cloned_from
     if original is None:
         return {}
-    theirs = (*original.inputs(), *original.side_inputs(), *original.outputs())
-    ours = (*processor.inputs(), *processor.side_inputs(), *processor.outputs())
+    theirs = (*plan_of(original).inputs, *plan_of(original).side_inputs, *plan_of(original).outputs)
+    ours = (*plan.inputs, *plan.side_inputs, *plan.outputs)
     return {old.name: new.name for old, new in zip(theirs, ours, strict=True) if old.name != new.name}
 
 

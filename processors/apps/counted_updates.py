@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ..declare import Aggregator, AnyCategory, AtWatermark, OnLate, Partials, Processor, Stateless, TableJoin
+from ..declare import Aggregator, AnyCategory, AtWatermark, OnLate, Partials, Processor, Stateless, TableJoin, plan_of
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,13 @@ def counted_updates(processors: Iterable[type[Processor]], app: Iterable[type[Pr
     updates = _updates_in(list(app))
     for processor in processors:
         if issubclass(processor, Aggregator) and not processor.compaction_safe:
-            for category in processor.inputs():
+            for category in plan_of(processor).inputs:
                 if category.name in updates:
                     yield f"{processor.name} aggregates {category.name}, {updates[category.name].advice(processor)}"
         writers = [processor] if issubclass(processor, Aggregator) and _writes_updates(processor) else []
         passed_on = (updates[category.name].source for category in _passed_on(processor) if category.name in updates)
         writers += [source for source in passed_on if isinstance(source, type)]
-        for sink in processor.sinks():
+        for sink in plan_of(processor).sinks:
             for writer in writers if sink.keeps_each_row else ():
                 yield (
                     f"{processor.name} appends rows to {sink.name} that are updates: {writer.name} writes a result again when it changes. The sink keeps each "
@@ -64,16 +64,19 @@ def counted_updates(processors: Iterable[type[Processor]], app: Iterable[type[Pr
 def _updates_in(processors: list[type[Processor]]) -> dict[str, _Updates]:
     """Return the categories whose events are updates."""
     updates = {
-        category.name: _Updates(category) for each in processors for category in each.inputs() if category.compacted
+        category.name: _Updates(category)
+        for each in processors
+        for category in plan_of(each).inputs
+        if category.compacted
     }
     for each in processors:
         if issubclass(each, Aggregator) and _writes_updates(each):
-            updates |= {category.name: _Updates(each) for category in each.outputs()}
+            updates |= {category.name: _Updates(each) for category in plan_of(each).outputs}
     while more := {
         output.name: _Updates(updates[category.name].source, each)
         for each in processors
         for category in _passed_on(each)
-        for output in each.outputs()
+        for output in plan_of(each).outputs
         if category.name in updates and output.name not in updates
     }:
         updates |= more
@@ -84,7 +87,7 @@ def _passed_on(processor: type[Processor]) -> tuple[AnyCategory, ...]:
     """Return the inputs whose events a processor passes on one by one."""
     if issubclass(processor, TableJoin):
         return (processor.stream,)
-    return processor.inputs() if issubclass(processor, Stateless) else ()
+    return plan_of(processor).inputs if issubclass(processor, Stateless) else ()
 
 
 def _writes_updates(processor: type[Aggregator]) -> bool:

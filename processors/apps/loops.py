@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
-from ..declare import Processor
+from ..declare import Processor, plan_of
 from ..errors import DeclarationError
 from ..time import GlobalWindow
 
@@ -31,11 +31,11 @@ class Loop:
     @property
     def shards(self) -> Collection[tuple[str, int]]:
         """The name and the bucket number of each shard of a member."""
-        return [(member.name, number) for member in self.members for number in range(member.inputs()[0].buckets)]
+        return [(member.name, number) for member in self.members for number in range(plan_of(member).inputs[0].buckets)]
 
     def inputs_of(self, member: type[Processor]) -> list[str]:
         """Return the names of the loop's categories that a member reads."""
-        return [category.name for category in member.sources() if category.name in self.categories]
+        return [category.name for category in plan_of(member).sources if category.name in self.categories]
 
     def __str__(self) -> str:
         names = [member.__name__ for member in self.members]
@@ -72,8 +72,8 @@ def loops_of(processors: Sequence[type[Processor]]) -> tuple[Loop, ...]:
             members = tuple(
                 other for other in processors if other in reached[processor] and processor in reached[other]
             )
-            read = {category.name for member in members for category in member.sources()}
-            written = {category.name for member in members for category in member.outputs()}
+            read = {category.name for member in members for category in plan_of(member).sources}
+            written = {category.name for member in members for category in plan_of(member).outputs}
             loops.append(Loop(members, frozenset(read & written)))
     _expect_closed(processors, loops)
     for loop in loops:
@@ -91,20 +91,21 @@ def upstream_of(processor: type[Processor], processors: Sequence[type[Processor]
 def _writers(processors: Iterable[type[Processor]]) -> Mapping[str, list[type[Processor]]]:
     writers: dict[str, list[type[Processor]]] = {}
     for processor in processors:
-        for category in processor.outputs():
+        for category in plan_of(processor).outputs:
             writers.setdefault(category.name, []).append(processor)
     return writers
 
 
 def _forward_inputs(processor: type[Processor]) -> list[str]:
-    feedback = {category.name for category in processor.feedback_inputs()}
-    return [category.name for category in processor.sources() if category.name not in feedback]
+    plan = plan_of(processor)
+    feedback = {category.name for category in plan.feedback_inputs}
+    return [category.name for category in plan.sources if category.name not in feedback]
 
 
 def _undeclared(app: str, cycle: Sequence[type[Processor]]) -> DeclarationError:
     writer, reader = cycle[-2], cycle[-1]
-    read = {category.name for category in reader.sources()}
-    name = next(category.name for category in writer.outputs() if category.name in read)
+    read = {category.name for category in plan_of(reader).sources}
+    name = next(category.name for category in plan_of(writer).outputs if category.name in read)
     shown = " -> ".join(processor.__name__ for processor in cycle)
     return DeclarationError(
         f"The processors of {app} form a cycle: {shown}. Their outputs return to them, so an event may circulate for ever. Nothing was read. If that is "
@@ -118,7 +119,8 @@ def _reached(processors: Sequence[type[Processor]]) -> Mapping[type[Processor], 
         processor: {
             other
             for other in processors
-            if {category.name for category in processor.outputs()} & {category.name for category in other.sources()}
+            if {category.name for category in plan_of(processor).outputs}
+            & {category.name for category in plan_of(other).sources}
         }
         for processor in processors
     }
@@ -132,7 +134,7 @@ def _reached(processors: Sequence[type[Processor]]) -> Mapping[type[Processor], 
 def _expect_closed(processors: Iterable[type[Processor]], loops: Sequence[Loop]) -> None:
     for processor in processors:
         own = next((loop.categories for loop in loops if processor in loop.members), frozenset[str]())
-        for category in processor.feedback_inputs():
+        for category in plan_of(processor).feedback_inputs:
             if category.name not in own:
                 raise DeclarationError(
                     f"Processor {processor.__name__} declares {category.name} as `feedback`, but none of its outputs leads to {category.name}. Nothing was "
@@ -143,7 +145,7 @@ def _expect_closed(processors: Iterable[type[Processor]], loops: Sequence[Loop])
 def _expect_prompt(member: type[Processor], loop: Loop) -> None:
     """Raise DeclarationError for a member whose outputs may be earlier than the events that have caused them: they would return too late."""
     has_windows = not isinstance(getattr(member, "window", GlobalWindow()), GlobalWindow)
-    if member.emits_without_input() or has_windows or member.max_output_delay or member.close_after_silence:
+    if plan_of(member).emits_without_input or has_windows or member.max_output_delay or member.close_after_silence:
         raise DeclarationError(
             f"Processor {member.__name__} is part of the loop {loop}. It waits for event time (with timers, schedules, windows, a join or `ordered`), or "
             "declares `max_output_delay` or `close_after_silence`, so its outputs would return with event times that have passed. Nothing was read. Let another processor, "

@@ -92,6 +92,7 @@ from .metadata import source_name as source_name
 from .metadata import value_type as value_type
 from .method_check import Method as Method
 from .method_check import check_methods as check_methods
+from .method_check import engine_method as engine_method
 from .method_check import is_async as is_async
 from .method_check import misspelled_methods as misspelled_methods
 from .mutability import independent as independent
@@ -104,6 +105,8 @@ from .partitioner import buckets_of as buckets_of
 from .phases import Partial as Partial
 from .phases import Partials as Partials
 from .phases import in_phases as in_phases
+from .plan import needed_columns as needed_columns
+from .plan import plan_of as plan_of
 from .processor import CheckpointInterval as CheckpointInterval
 from .processor import Destination as Destination
 from .processor import ErrorAction as ErrorAction
@@ -111,8 +114,6 @@ from .processor import ErrorPolicy as ErrorPolicy
 from .processor import KeyedProcessor as KeyedProcessor
 from .processor import Processor as Processor
 from .processor import as_tuple as as_tuple
-from .processor import key_name as key_name
-from .processor import needed_columns as needed_columns
 from .record_check import InvalidRecord as InvalidRecord
 from .record_check import RecordCheck as RecordCheck
 from .record_check import has_whole_numbers as has_whole_numbers
@@ -152,8 +153,10 @@ from .sinks import SinkUnreachable as SinkUnreachable
 from .sinks import SinkWriter as SinkWriter
 from .sinks import write_accepted as write_accepted
 from .stateful import Stateful as Stateful
+from .stateful import StatefulPlan as StatefulPlan
 from .stateless import BatchOutcomes as BatchOutcomes
 from .stateless import Stateless as Stateless
+from .stateless import StatelessPlan as StatelessPlan
 from .stores import LocalStore as LocalStore
 from .stores import RemoteStore as RemoteStore
 from .stores import WriteMode as WriteMode

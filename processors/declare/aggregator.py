@@ -13,10 +13,12 @@ from ..user_code import error_in_words, user_traceback
 from ..validation import did_you_mean
 from ..wording import as_code, counted
 from .categories import AnyCategory, Category
+from .declaration_checks import expect_columns, expect_lateness
 from .emission import AtCheckpoint, AtWatermark, Emission, OnLate
-from .method_check import Method, check_methods
+from .method_check import Method, check_methods, engine_method
 from .mutability import unshared
-from .processor import ErrorAction, KeyedProcessor, as_tuple, expect_columns, expect_lateness, key_name, needed_columns
+from .plan import KeyedPlan, needed_columns
+from .processor import ErrorAction, KeyedProcessor, as_tuple
 from .records import fields_of
 from .semantics import Semantics, expect_pair
 from .stores import LocalStore, RemoteStore, WriteMode
@@ -73,7 +75,8 @@ class Aggregator(KeyedProcessor, Generic[Event, Value, Output]):
         ...
         ...     def result(self, key, window, value):
         ...         return Clicks(key, window.start, value)
-        >>> ClicksPerHour.check()
+        >>> from penstock.testing import Driver
+        >>> driver = Driver(ClicksPerHour)
     """
 
     monoid: ClassVar[Monoid[Any]]
@@ -85,59 +88,6 @@ class Aggregator(KeyedProcessor, Generic[Event, Value, Output]):
     two_phase: ClassVar[TwoPhase | None] = None
     estimates: ClassVar[Mapping[str, Monoid[Any]]] = {}
     columns: ClassVar[tuple[str, ...] | None] = None
-
-    @classmethod
-    def output_watermark_ms(cls, low_ms: int) -> int:
-        """Return the start of the first incomplete window: results lie inside their windows.
-
-        For sessions, it assumes that results carry the end of the session; for sliding windows, the time of the last event. Otherwise declare
-        `max_output_delay`.
-        """
-        if low_ms == NEVER_MS or cls.windows_follow_events():
-            return super().output_watermark_ms(low_ms)
-        return super().output_watermark_ms(min(cls.window.assign([low_ms]).starts))
-
-    @classmethod
-    def checks_keys(cls) -> bool:
-        """Return whether events of one key must be in one bucket. A remote store with `WriteMode.APPEND` accepts them from any bucket."""
-        return super().checks_keys() and cls.two_phase is None and cls.store != RemoteStore(WriteMode.APPEND)
-
-    @classmethod
-    def uses_event_time(cls) -> bool:
-        """Return whether windows become complete or close."""
-        return cls.windows_end()
-
-    @classmethod
-    def is_repeatable(cls) -> bool:
-        """Return whether results also depend on nothing but the events: early results and differences depend on checkpoints."""
-        is_adjusted = isinstance(cls.emit, AtWatermark) and (cls.emit.differences or cls.emit.early is not None)
-        return super().is_repeatable() and not is_adjusted
-
-    @classmethod
-    def emits_without_input(cls) -> bool:
-        """Return whether windows become complete or close."""
-        return cls.windows_end()
-
-    @classmethod
-    def windows_follow_events(cls) -> bool:
-        """Return whether the windows depend on the events of the key, as sessions and sliding windows do."""
-        return isinstance(cls.window, (Session, Sliding))
-
-    @classmethod
-    def windows_end(cls) -> bool:
-        """Return whether windows become complete or close."""
-        return (
-            cls.windows_follow_events()
-            or isinstance(cls.emit, AtWatermark)
-            or cls.late is not OnLate.INTO_WINDOW
-            or cls.emit.differences
-        )
-
-    @classmethod
-    def keeps_newest(cls) -> bool:
-        """Return whether the last result of a key must be of its newest window: it replaces the earlier ones, in a compacted category or a table with a key."""
-        replaces = (one.compacted if isinstance(one, Category) else one.replaces_rows for one in cls.destinations())
-        return not isinstance(cls.window, GlobalWindow) and not cls.emit.differences and any(replaces)
 
     def observe(self, event: Event) -> Any:
         """Return the observation of an event, for the monoid's `lift`; None for no observation.
@@ -162,25 +112,6 @@ class Aggregator(KeyedProcessor, Generic[Event, Value, Output]):
             f"Aggregator {type(self).__name__} does not define `observe_columns`; it was called for {counted(events.num_rows, 'event')}."
         )
 
-    @classmethod
-    def has_columns_step(cls) -> bool:
-        """Return whether the class defines `observe_columns`."""
-        return cls.observe_columns is not Aggregator.observe_columns
-
-    @classmethod
-    def counts_events(cls) -> bool:
-        """Return whether the value is the number of events, whatever they are."""
-        return type(cls.monoid) is Count and cls.observe is Aggregator.observe
-
-    @classmethod
-    def stream_columns(cls) -> tuple[str, ...] | None:
-        """Return the fields that `observe_columns` needs, and the key; the key alone for the number of events."""
-        key = cls.sources()[0].key
-        by_key = isinstance(key, str) and cls.group_keys is Aggregator.group_keys
-        if not by_key or not (cls.has_columns_step() or cls.counts_events()):
-            return None
-        return needed_columns(cls.sources()[0], cls.columns if cls.has_columns_step() else (), str(key))
-
     def result(self, key: str, window: Window, value: Value) -> Output | None:
         """Return the record to write for a key and window, or None for no record.
 
@@ -194,36 +125,127 @@ class Aggregator(KeyedProcessor, Generic[Event, Value, Output]):
             f"{window}, {value!r}. Define it, or declare `writes = ()`."
         )
 
+    @engine_method
     def group_keys(self, category: AnyCategory, events: Sequence[Event]) -> Sequence[str]:
         """Return the key of the group of each event: the key of the category."""
         return category.keys_of_rows(events)
 
+    @engine_method
     def windows_of(self, event_times: Sequence[int]) -> WindowAssignment:
         """Return the windows of each event time (milliseconds since 1970, UTC)."""
         return self.window.assign(event_times)
 
+    @engine_method
     def record_of(self, key: str, window: Window, partial: Any) -> Any:
         """Return the record to write for the partial of a key and window: the `result` of its value."""
         return self.result(key, window, unshared(self.monoid.value(partial)))  # the partial is kept for later events
 
-    @classmethod
-    def state_shape(cls) -> str:
-        """Return the monoid, the windows and the key."""
-        what = f"{cls.monoid!r} in {cls.window!r} by {key_name(cls)}"
+
+class AggregatorPlan(KeyedPlan, of=Aggregator):
+    """The plan of an `Aggregator`."""
+
+    declaration: type[Aggregator[Any, Any, Any]]
+
+    def output_watermark_ms(self, low_ms: int) -> int:
+        """Return the start of the first incomplete window: results lie inside their windows.
+
+        For sessions, it assumes that results carry the end of the session; for sliding windows, the time of the last event. Otherwise declare
+        `max_output_delay`.
+        """
+        cls = self.declaration
+        if low_ms == NEVER_MS or self.windows_follow_events:
+            return super().output_watermark_ms(low_ms)
+        return super().output_watermark_ms(min(cls.window.assign([low_ms]).starts))
+
+    @property
+    def checks_keys(self) -> bool:
+        """Whether events of one key must be in one bucket. A remote store with `WriteMode.APPEND` accepts them from any bucket."""
+        return (
+            super().checks_keys
+            and self.declaration.two_phase is None
+            and self.declaration.store != RemoteStore(WriteMode.APPEND)
+        )
+
+    @property
+    def uses_event_time(self) -> bool:
+        """Whether windows become complete or close."""
+        return self.windows_end
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether results also depend on nothing but the events: early results and differences depend on checkpoints."""
+        cls = self.declaration
+        is_adjusted = isinstance(cls.emit, AtWatermark) and (cls.emit.differences or cls.emit.early is not None)
+        return super().is_repeatable and not is_adjusted
+
+    @property
+    def emits_without_input(self) -> bool:
+        """Whether windows become complete or close."""
+        return self.windows_end
+
+    @property
+    def windows_follow_events(self) -> bool:
+        """Whether the windows depend on the events of the key, as sessions and sliding windows do."""
+        cls = self.declaration
+        return isinstance(cls.window, (Session, Sliding))
+
+    @property
+    def windows_end(self) -> bool:
+        """Whether windows become complete or close."""
+        cls = self.declaration
+        return (
+            self.windows_follow_events
+            or isinstance(cls.emit, AtWatermark)
+            or cls.late is not OnLate.INTO_WINDOW
+            or cls.emit.differences
+        )
+
+    @property
+    def keeps_newest(self) -> bool:
+        """Whether the last result of a key must be of its newest window: it replaces the earlier ones, in a compacted category or a table with a key."""
+        cls = self.declaration
+        replaces = (one.compacted if isinstance(one, Category) else one.replaces_rows for one in self.destinations)
+        return not isinstance(cls.window, GlobalWindow) and not cls.emit.differences and any(replaces)
+
+    @property
+    def has_columns_step(self) -> bool:
+        """Whether the class defines `observe_columns`."""
+        return self.declaration.observe_columns is not Aggregator.observe_columns
+
+    @property
+    def counts_events(self) -> bool:
+        """Whether the value is the number of events, whatever they are."""
+        cls = self.declaration
+        return type(cls.monoid) is Count and cls.observe is Aggregator.observe
+
+    @property
+    def stream_columns(self) -> tuple[str, ...] | None:
+        """The fields that `observe_columns` needs, and the key; the key alone for the number of events."""
+        key = self.sources[0].key
+        by_key = isinstance(key, str) and self.declaration.group_keys is Aggregator.group_keys
+        if not by_key or not (self.has_columns_step or self.counts_events):
+            return None
+        return needed_columns(self.sources[0], self.declaration.columns if self.has_columns_step else (), str(key))
+
+    @property
+    def state_shape(self) -> str:
+        """The monoid, the windows and the key."""
+        cls = self.declaration
+        what = f"{cls.monoid!r} in {cls.window!r} by {self.key_name}"
         return f"{what}, not yet written" if cls.emit.differences else what
 
-    @classmethod
-    def error_action(cls, error: UserCodeError) -> ErrorAction:
+    def error_action(self, error: UserCodeError) -> ErrorAction:
         """Return how to handle an event whose observation the monoid does not accept, or for which the code of the class raised."""
+        cls = self.declaration
         action = super().error_action(error)
         if user_traceback(error):
             return action
         reason = f"{cls.monoid!r} does not accept what {cls.__name__}.observe returned ({error_in_words(error)})"
         return action._replace(reason=reason)
 
-    @classmethod
-    def check(cls) -> None:
+    def check(self) -> None:
         """Also check semantics, monoid, windows, methods, estimates and columns."""
+        cls = self.declaration
         super().check()
         check_methods(cls, _METHODS)
         expect_pair(f"Aggregator {cls.__name__}", cls.state_semantics, cls.output_semantics)
@@ -253,17 +275,18 @@ class Aggregator(KeyedProcessor, Generic[Event, Value, Output]):
                 "`penstock query`."
             )
         _expect_no_trace_context(cls)
-        _expect_one_store(cls)
-        _check_ends(cls)
+        _expect_one_store(self)
+        _check_ends(self)
         _check_estimates(cls)
         if cls.two_phase is not None:
-            _check_phases(cls, cls.two_phase)
-        if cls.has_columns_step():
-            _check_columns(cls)
+            _check_phases(self, cls.two_phase)
+        if self.has_columns_step:
+            _check_columns(self)
 
 
-def _check_phases(cls: type[Aggregator], declared: TwoPhase) -> None:
+def _check_phases(plan: AggregatorPlan, declared: TwoPhase) -> None:
     """Raise DeclarationError for an aggregator that cannot combine partials."""
+    cls = plan.declaration
     if not isinstance(cls.window, (Tumbling, Hopping, GlobalWindow)):
         raise DeclarationError(
             f"Aggregator {cls.__name__} declares `two_phase` and {cls.window!r}. These windows depend on all events of a group, so partials of several buckets "
@@ -280,7 +303,7 @@ def _check_phases(cls: type[Aggregator], declared: TwoPhase) -> None:
             f"Aggregator {cls.__name__} declares `two_phase`, and writes late events to {cls.late.name}. A partial no longer contains its events. Nothing was "
             "read. Declare `late = penstock.OnLate.DROP` or `penstock.OnLate.INTO_WINDOW`, or remove `two_phase`."
         )
-    category = next((one for one in cls.sources() if one.partitioner is not None and one.key == declared.key), None)
+    category = next((one for one in plan.sources if one.partitioner is not None and one.key == declared.key), None)
     if category is not None:
         raise DeclarationError(
             f"Aggregator {cls.__name__} declares `two_phase` by {category.key_name}, but this is the key of {category.name}: all events of a group are in one "
@@ -289,10 +312,11 @@ def _check_phases(cls: type[Aggregator], declared: TwoPhase) -> None:
         )
 
 
-def _check_columns(cls: type[Aggregator]) -> None:
+def _check_columns(plan: AggregatorPlan) -> None:
     """Raise DeclarationError if `observe_columns` cannot work on the input's columns."""
-    expect_columns(cls, "observe_columns", cls.columns)
-    [category] = cls.sources()
+    cls = plan.declaration
+    expect_columns(plan, "observe_columns", cls.columns)
+    [category] = plan.sources
     if not isinstance(category.key, str):
         raise DeclarationError(
             f"Aggregator {cls.__name__} defines `observe_columns`, but the key of {category.name} is not one field. Remove "
@@ -300,11 +324,12 @@ def _check_columns(cls: type[Aggregator]) -> None:
         )
 
 
-def _expect_one_store(cls: type[Aggregator]) -> None:
+def _expect_one_store(plan: AggregatorPlan) -> None:
     """Raise DeclarationError for a remote state and an exactly-once sink, which no transaction includes both."""
-    if isinstance(cls.store, RemoteStore) and cls.sinks() and cls.output_semantics is Semantics.EXACTLY_ONCE:
+    cls = plan.declaration
+    if isinstance(cls.store, RemoteStore) and plan.sinks and cls.output_semantics is Semantics.EXACTLY_ONCE:
         raise DeclarationError(
-            f"Aggregator {cls.__name__} keeps its state in a remote store, and writes {cls.sinks()[0].name} exactly once, but no transaction includes "
+            f"Aggregator {cls.__name__} keeps its state in a remote store, and writes {plan.sinks[0].name} exactly once, but no transaction includes "
             "both. Nothing was read. Declare a LocalStore; or write to a category exactly once, and let a stateless processor copy it to the "
             "sink exactly once."
         )
@@ -330,15 +355,16 @@ def _check_estimates(cls: type[Aggregator]) -> None:
             )
 
 
-def _check_ends(cls: type[Aggregator]) -> None:
+def _check_ends(plan: AggregatorPlan) -> None:
     """Raise DeclarationError for invalid combinations of windows, lateness, emission and store."""
-    expect_lateness(cls, cls.allowed_lateness)
+    cls = plan.declaration
+    expect_lateness(plan, cls.allowed_lateness)
     if cls.late is OnLate.INTO_WINDOW and cls.allowed_lateness:
         raise DeclarationError(
             f"Aggregator {cls.__name__} allows a lateness of {cls.allowed_lateness}, but accepts later events as well. Declare "
             "`late = penstock.OnLate.DROP`, or a category for late events."
         )
-    if not cls.windows_end():
+    if not plan.windows_end:
         return
     if isinstance(cls.window, GlobalWindow) and not cls.emit == AtCheckpoint(differences=True):
         raise DeclarationError(
@@ -350,7 +376,7 @@ def _check_ends(cls: type[Aggregator]) -> None:
             f"Aggregator {cls.__name__}: windows cannot close in a remote store, which several shards share. Declare a LocalStore, "
             "or keep the defaults of `emit` and `late` and read the windows with `penstock query`."
         )
-    if cls.windows_follow_events():
+    if plan.windows_follow_events:
         _check_written_once(cls)
     if isinstance(cls.emit, AtWatermark) and not cls.writes:
         raise DeclarationError(f"Aggregator {cls.__name__} declares AtWatermark but no output. Declare `writes`.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from .categories import Category, size_settings
+from .plan import plan_of
 from .processor import Processor
 from .records import EventTime, Record
 
@@ -63,7 +64,7 @@ def dead_letters_of(processor: type[Processor]) -> Category[DeadLetter]:
         event_time="at",
         buckets=1,
         retention=timedelta(days=30),
-        settings=size_settings(processor.sources()),
+        settings=size_settings(plan_of(processor).sources),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..errors import DeclarationError
+from .plan import plan_of
 from .processor import Processor, expect_category
 
 
@@ -29,7 +30,7 @@ def expect_declared(join: type[Processor], first: str, second: str) -> None:
 
 def expect_distinct_records(join: type[Processor]) -> None:
     """Raise DeclarationError if both inputs of the join have the same record type."""
-    first, second = join.sources()
+    first, second = plan_of(join).sources
     if set(first.record_types) & set(second.record_types):
         raise DeclarationError(
             f"Join {join.__name__}: {first.name} and {second.name} have the same record type, which must distinguish them. Derive a "

@@ -25,7 +25,7 @@ from .join_buffers import Arrival, BufferedEvent, BufferedSide, Buffers, time_of
 from .join_inputs import declares, expect_declared, expect_distinct_records
 from .method_check import Method, check_methods
 from .mutability import independent, is_mutable, unshared
-from .stateful import Stateful
+from .stateful import Stateful, StatefulPlan
 from .type_parameters import Event, Output, Parameter, Row
 
 
@@ -71,7 +71,8 @@ class Join(Stateful[Any, Any, Output], Generic[Event, Row, Output]):
         ...
         ...     def join(self, left, right, context):
         ...         yield right
-        >>> Paid.check()
+        >>> from penstock.testing import Driver
+        >>> driver = Driver(Paid)
     """
 
     left: ClassVar[AnyCategory]
@@ -146,11 +147,6 @@ class Join(Stateful[Any, Any, Output], Generic[Event, Row, Output]):
         context.timer(min(self._end(one, is_left=is_left) for one, is_left in remaining))
         return buffers, outputs
 
-    @classmethod
-    def form_to_save(cls, state: Buffers) -> Any:
-        """Return the buffered events of both sides that are saved with the key."""
-        return state.left.newest, state.right.newest
-
     def _matching(self, event: Any, others: Sequence[BufferedEvent], near: range, *, is_left: bool) -> Sequence[int]:
         """Return the indices of the events of close times that match an event."""
         matches = self.matches
@@ -192,19 +188,30 @@ class Join(Stateful[Any, Any, Output], Generic[Event, Row, Output]):
     def _after_ms(cls) -> int:
         return cls.after // MILLISECOND
 
-    @classmethod
-    def output_watermark_ms(cls, low_ms: int) -> int:
+
+class JoinPlan(StatefulPlan, of=Join):
+    """The plan of a `Join`."""
+
+    declaration: type[Join[Any, Any, Any]]
+
+    def form_to_save(self, state: Buffers) -> Any:
+        """Return the buffered events of both sides that are saved with the key."""
+        return state.left.newest, state.right.newest
+
+    def output_watermark_ms(self, low_ms: int) -> int:
         """Return the earliest event time of a buffered event, which an output may carry."""
+        cls = self.declaration
         return max(super().output_watermark_ms(low_ms) - max(cls._before_ms(), cls._after_ms()), NEVER_MS)
 
-    @classmethod
-    def inputs_by_parameter(cls) -> Mapping[Parameter, Sequence[AnyCategory]]:
-        """Return the two inputs."""
+    @property
+    def inputs_by_parameter(self) -> Mapping[Parameter, Sequence[AnyCategory]]:
+        """The two inputs."""
+        cls = self.declaration
         return {"Event": (cls.left,), "Row": (cls.right,)}
 
-    @classmethod
-    def check(cls) -> None:
+    def check(self) -> None:
         """Also check the two categories and the time range."""
+        cls = self.declaration
         expect_declared(cls, "left", "right")
         super().check()
         check_methods(

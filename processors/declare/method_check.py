@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dis
 import inspect
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
 from functools import lru_cache
 from itertools import pairwise
 from types import FunctionType
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ..errors import DeclarationError
 from ..validation import is_library_class
 
+F = TypeVar("F", bound=Callable[..., Any])
 _STATELESS_FIRST = (
     "For calls to a service, write a penstock.Stateless with `async def process`, and read its output; or derive from penstock.LookupJoin, "
     "which sends one request per batch."
@@ -72,8 +73,14 @@ def expect_synchronous_resources(cls: type) -> None:
             )
 
 
+def engine_method(method: F) -> F:
+    """Mark a method that the engine calls and users do not define: a helper of this name is refused where it is declared."""
+    method.__engine_method__ = True  # type: ignore[attr-defined]  # a mark of ours
+    return method
+
+
 def expect_library_methods(cls: type) -> None:
-    """Raise DeclarationError if a class of a user hides a method that the engine calls with something else, such as a dict."""
+    """Raise DeclarationError if a class of a user hides a method that the engine calls: one that is not the user's, or with something else, such as a dict."""
     if is_library_class(cls):
         return
     for name, own in vars(cls).items():
@@ -82,10 +89,15 @@ def expect_library_methods(cls: type) -> None:
         )
         is_other = isinstance(hidden, classmethod) and not isinstance(own, classmethod)
         is_no_method = isinstance(hidden, FunctionType) and not callable(own)
-        if is_other or (is_no_method and not isinstance(own, (classmethod, staticmethod))):
+        if _is_engines(hidden) or is_other or (is_no_method and not isinstance(own, (classmethod, staticmethod))):
             raise DeclarationError(
                 f"{cls.__name__}.{name} hides a method that Penstock calls itself. Nothing was read. Choose another name, such as `own_{name}`."
             )
+
+
+def _is_engines(hidden: object) -> bool:
+    method = hidden.__func__ if isinstance(hidden, classmethod) else hidden
+    return getattr(method, "__engine_method__", False) or getattr(method, "__final__", False)
 
 
 def expect_own_attribute(cls: type, name: str) -> None:

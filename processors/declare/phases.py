@@ -17,11 +17,12 @@ from typing import Any, ClassVar
 
 from ..monoids import Monoid
 from ..time import GlobalWindow, Tumbling, UpstreamWatermark, Window, WindowAssigner, WindowAssignment
-from .aggregator import Aggregator
+from .aggregator import Aggregator, AggregatorPlan
 from .categories import AnyCategory, Category, size_settings
 from .emission import AtCheckpoint, OnLate
 from .keys import KeyCodec
 from .partitioner import Partitioner
+from .plan import plan_of
 from .processor import ErrorPolicy, Processor
 from .records import Record
 from .semantics import Semantics
@@ -99,26 +100,6 @@ class Partials(Aggregator):
     groups: ClassVar[TwoPhase]
     """The declaration, with the key of the groups."""
 
-    @classmethod
-    def checks_keys(cls) -> bool:
-        """Return False: a group may be in every bucket."""
-        return False
-
-    @classmethod
-    def group_name(cls) -> str:
-        """Return the name of the key of the groups."""
-        return _by_group(cls.sources()[0], cls.groups).key_name
-
-    @classmethod
-    def output_watermark_ms(cls, low_ms: int) -> int:
-        """Return the low watermark: a partial of an incomplete window has a later event time."""
-        return low_ms
-
-    @classmethod
-    def state_shape(cls) -> str:
-        """Return the monoid, the windows and the key of the groups."""
-        return f"{cls.monoid!r} in {cls.window!r} by {cls.group_name()}, in phases, not yet written"
-
     def group_keys(self, category: AnyCategory, events: Sequence[Any]) -> list[str]:
         """Return the key of the group of each event."""
         keyed = self._keyed.get(category.name)
@@ -134,6 +115,32 @@ class Partials(Aggregator):
     def record_of(self, key: str, window: Window, partial: Any) -> Partial:
         """Return the record of a partial."""
         return Partial(key, window.end - 1, self.monoid.encode(partial))
+
+
+class PartialsPlan(AggregatorPlan, of=Partials):
+    """The plan of a `Partials`."""
+
+    declaration: type[Partials]
+
+    @property
+    def checks_keys(self) -> bool:
+        """False: a group may be in every bucket."""
+        return False
+
+    @property
+    def key_name(self) -> str:
+        """The name of the key of the groups."""
+        return _by_group(self.sources[0], self.declaration.groups).key_name
+
+    def output_watermark_ms(self, low_ms: int) -> int:
+        """Return the low watermark: a partial of an incomplete window has a later event time."""
+        return low_ms
+
+    @property
+    def state_shape(self) -> str:
+        """The monoid, the windows and the key of the groups."""
+        cls = self.declaration
+        return f"{cls.monoid!r} in {cls.window!r} by {self.key_name}, in phases, not yet written"
 
 
 class _Combining(Aggregator):
@@ -171,7 +178,7 @@ def _phases_of(aggregator: type[Aggregator], declared: TwoPhase) -> tuple[type[P
         "key",
         "at",
         buckets=declared.buckets,
-        settings=size_settings(aggregator.sources()),
+        settings=size_settings(plan_of(aggregator).sources),
     )
     return _first_phase(aggregator, declared, partials), _second_phase(aggregator, partials)
 

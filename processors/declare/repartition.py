@@ -7,7 +7,7 @@ from typing import final
 
 from ..errors import DeclarationError
 from .records import Record, type_name
-from .stateless import Stateless
+from .stateless import Stateless, StatelessPlan
 
 
 class Repartition(Stateless):
@@ -21,20 +21,26 @@ class Repartition(Stateless):
         """Return the event. The output category determines its new bucket."""
         return (event,)
 
-    @classmethod
-    def check(cls) -> None:
+
+class RepartitionPlan(StatelessPlan, of=Repartition):
+    """The plan of a `Repartition`."""
+
+    declaration: type[Repartition]
+
+    def check(self) -> None:
         """Also check that there is one output of the input's record type, whose keys are in other buckets."""
+        cls = self.declaration
         super().check()
-        outputs = cls.outputs()
-        records = {category.record for category in cls.sources()}
-        if len(cls.destinations()) != 1 or not outputs or records != {outputs[0].record}:
+        outputs = self.outputs
+        records = {category.record for category in self.sources}
+        if len(self.destinations) != 1 or not outputs or records != {outputs[0].record}:
             read = ", ".join(sorted(map(type_name, records)))
             raise DeclarationError(
                 f"Repartition {cls.__name__} copies its input. Declare `writes` as one category of the input's record type ({read})."
             )
         same = [
             category.name
-            for category in cls.sources()
+            for category in self.sources
             if (category.key, category.partitioning) == (outputs[0].key, outputs[0].partitioning)
         ]
         if same:

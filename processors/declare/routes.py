@@ -16,6 +16,7 @@ from .codecs import LimitedCodec
 from .keys import InvalidKey, KeyCodec
 from .metadata import Key, metadata_of
 from .mutability import unshared
+from .plan import plan_of
 from .processor import Destination, Processor, RecordSizes, as_tuple
 from .record_check import InvalidRecord, RecordCheck
 from .records import Record, replace_fields
@@ -232,13 +233,13 @@ class Routes:
 
     @cached_property
     def _destinations(self) -> tuple[Destination, ...]:
-        return self.processor.destinations()
+        return plan_of(self.processor).destinations
 
     @cached_property
     def _by_name(self) -> dict[str, Destination]:
         """The categories and sinks by name. The code of a clone names those of the original processor."""
         original = self.processor.cloned_from
-        declared = self._destinations if original is None else original.destinations()
+        declared = self._destinations if original is None else plan_of(original).destinations
         named = {theirs.name: ours for theirs, ours in zip(declared, self._destinations, strict=True)}
         return named | {category.name: category for category in self._destinations}
 

@@ -17,6 +17,7 @@ from .records import RecordType, members_of, type_name
 from .semantics import Semantics
 
 if TYPE_CHECKING:
+    from .plan import ProcessorPlan
     from .processor import Processor
 
 ALL_SEMANTICS = frozenset(Semantics)
@@ -225,10 +226,11 @@ class Sink(ABC):
         return type_name(self.record)
 
 
-def expect_sinks(processor: type[Processor]) -> None:
+def expect_sinks(plan: ProcessorPlan) -> None:
     """Raise DeclarationError if the outputs of a processor cannot reach its sinks as declared."""
+    processor = plan.declaration
     name, semantics = processor.__name__, processor.output_semantics
-    for sink in processor.sinks():
+    for sink in plan.sinks:
         if semantics not in sink.semantics:
             supported = " or ".join(f"`penstock.Semantics.{one.name}`" for one in Semantics if one in sink.semantics)
             raise DeclarationError(
@@ -236,8 +238,8 @@ def expect_sinks(processor: type[Processor]) -> None:
                 f"`output_semantics = {supported}`; or write to a category {semantics.value}, and let a second processor copy it to {sink.name}."
             )
         sink.expect_processor(processor)
-    if processor.sinks() and semantics is Semantics.EXACTLY_ONCE and len(processor.destinations()) > 1:
-        names = ", ".join(destination.name for destination in processor.destinations())
+    if plan.sinks and semantics is Semantics.EXACTLY_ONCE and len(plan.destinations) > 1:
+        names = ", ".join(destination.name for destination in plan.destinations)
         raise DeclarationError(
             f"Processor {name} writes {names} exactly once, but no transaction includes several stores: a crash between two of them would lose or "
             "repeat outputs. Nothing was read. Write exactly once to one category, and let a stateless processor for each sink copy it from "
@@ -245,11 +247,12 @@ def expect_sinks(processor: type[Processor]) -> None:
         )
 
 
-def expect_repeatable(processor: type[Processor]) -> None:
+def expect_repeatable(plan: ProcessorPlan) -> None:
     """Raise DeclarationError for state that could differ from the rows of an exactly-once sink after the loss of a disk."""
-    if processor.sinks() and processor.output_semantics is Semantics.EXACTLY_ONCE and not processor.is_repeatable():
+    processor = plan.declaration
+    if plan.sinks and processor.output_semantics is Semantics.EXACTLY_ONCE and not plan.is_repeatable:
         raise DeclarationError(
-            f"Processor {processor.__name__} writes {processor.sinks()[0].name} exactly once, but its results depend on more than the events of one "
+            f"Processor {processor.__name__} writes {plan.sinks[0].name} exactly once, but its results depend on more than the events of one "
             "input (several inputs, upstream watermarks, early results or differences, or `deterministic = False`). After the loss of its state, "
             "it would not produce the same rows again. Nothing was read. Write to a category exactly once, which keeps a changelog, and let a "
             "stateless processor copy that category to the sink exactly once."

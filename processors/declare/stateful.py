@@ -19,7 +19,8 @@ from .categories import AnyCategory, Category
 from .context import Context
 from .emission import OnLate
 from .method_check import Method, check_methods
-from .processor import ErrorPolicy, KeyedProcessor, key_name
+from .plan import KeyedPlan
+from .processor import ErrorPolicy, KeyedProcessor
 from .records import class_within, type_name
 from .semantics import Semantics, expect_pair
 from .tombstones import expect_own_process
@@ -117,48 +118,53 @@ class Stateful(KeyedProcessor, Generic[Event, State, Output]):
             f"{type(self).__name__} does not define `on_schedule`; it was called for {firing}, {states}."
         )
 
-    @classmethod
-    def reads_tombstones(cls, category: AnyCategory) -> bool:  # noqa: ARG003 - of any input
+
+class StatefulPlan(KeyedPlan, of=Stateful):
+    """The plan of a `Stateful`."""
+
+    declaration: type[Stateful[Any, Any, Any]]
+
+    def reads_tombstones(self, category: AnyCategory) -> bool:  # noqa: ARG002 - of any input
         """Return whether the class declares it."""
-        return cls.tombstones
+        return self.declaration.tombstones
 
-    @classmethod
-    def routes_outputs(cls) -> bool:
-        """Return True, unless late events are outputs of the same type as another output: only their type selects the category."""
-        return not isinstance(cls.late, Category) or [one.record for one in cls.outputs()].count(cls.late.record) == 1
+    @property
+    def routes_outputs(self) -> bool:
+        """True, unless late events are outputs of the same type as another output: only their type selects the category."""
+        cls = self.declaration
+        return not isinstance(cls.late, Category) or [one.record for one in self.outputs].count(cls.late.record) == 1
 
-    @classmethod
-    def has_timers(cls) -> bool:
-        """Return whether the class defines `on_timer`."""
-        return cls.on_timer is not Stateful.on_timer
+    @property
+    def has_timers(self) -> bool:
+        """Whether the class defines `on_timer`."""
+        return self.declaration.on_timer is not Stateful.on_timer
 
-    @classmethod
-    def uses_event_time(cls) -> bool:
-        """Return True: the code may read the watermark."""
+    @property
+    def uses_event_time(self) -> bool:
+        """True: the code may read the watermark."""
         return True
 
-    @classmethod
-    def emits_without_input(cls) -> bool:
-        """Return whether it has timers or schedules, or buffers events."""
-        return cls.has_timers() or bool(cls.schedules) or cls.ordered
+    @property
+    def emits_without_input(self) -> bool:
+        """Whether it has timers or schedules, or buffers events."""
+        cls = self.declaration
+        return self.has_timers or bool(cls.schedules) or cls.ordered
 
-    @classmethod
-    def can_drop_late(cls) -> bool:
-        """Return whether events can be late: with `ordered`, or with windows."""
-        return cls.ordered
+    @property
+    def can_drop_late(self) -> bool:
+        """Whether events can be late: with `ordered`, or with windows."""
+        return self.declaration.ordered
 
-    @classmethod
-    def saved_type(cls) -> Any:
-        """Return the type of the saved value of a key."""
-        return cls.state
+    @property
+    def saved_type(self) -> Any:
+        """The type of the saved value of a key."""
+        return self.declaration.state
 
-    @classmethod
-    def form_to_save(cls, state: Any) -> Any:
+    def form_to_save(self, state: Any) -> Any:
         """Return a state as a value of the saved type."""
         return state
 
-    @classmethod
-    def map_states(cls, saved: Any, change: Callable[[Any], Any]) -> Any:
+    def map_states(self, saved: Any, change: Callable[[Any], Any]) -> Any:
         """Return a saved value with `change` applied to every state in it; None if no state remains.
 
         Args:
@@ -167,20 +173,20 @@ class Stateful(KeyedProcessor, Generic[Event, State, Output]):
         """
         return change(saved)
 
-    @classmethod
-    def state_shape(cls) -> str:
-        """Return the type of a state, and the key."""
-        return f"{type_name(cls.state)}{_BY}{key_name(cls)}"
+    @property
+    def state_shape(self) -> str:
+        """The type of a state, and the key."""
+        cls = self.declaration
+        return f"{type_name(cls.state)}{_BY}{self.key_name}"
 
-    @classmethod
-    def differs_only_in_state_type(cls, shape: str) -> bool:
+    def differs_only_in_state_type(self, shape: str) -> bool:
         """Return whether a state description matches this processor except for the type of the state."""
-        theirs, ours = shape.partition(_BY), cls.state_shape().partition(_BY)
+        theirs, ours = shape.partition(_BY), self.state_shape.partition(_BY)
         return theirs[0] != ours[0] and theirs[1:] == ours[1:] and _IN not in theirs[0]
 
-    @classmethod
-    def _expect_retries(cls) -> None:
+    def _expect_retries(self) -> None:
         """Raise DeclarationError for windows and joins, and for semantics with which a waiting event could count twice or not at all."""
+        cls = self.declaration
         if next(filter(is_library_class, cls.__mro__)) is not Stateful:
             super()._expect_retries()
         if {cls.state_semantics, cls.output_semantics} != {Semantics.EXACTLY_ONCE}:
@@ -190,14 +196,14 @@ class Stateful(KeyedProcessor, Generic[Event, State, Output]):
                 "penstock.Semantics.EXACTLY_ONCE` and keep `state_semantics`."
             )
 
-    @classmethod
-    def result_form(cls) -> str:
-        """Return what `process` returns: the next state, and outputs."""
+    @property
+    def result_form(self) -> str:
+        """What `process` returns: the next state, and outputs."""
         return _METHODS["process"].returns
 
-    @classmethod
-    def check(cls) -> None:
+    def check(self) -> None:
         """Also check semantics, the methods, and that the state can be saved."""
+        cls = self.declaration
         super().check()
         expect_own_process(cls)
         check_methods(cls, _METHODS)
@@ -211,11 +217,11 @@ class Stateful(KeyedProcessor, Generic[Event, State, Output]):
                 f"Stateful processor {cls.__name__}: `state = {as_code(cls.state)}` is no type. Nothing was read. Declare the type of the state of a key, "
                 "such as `state = float`; before its first event, a key has the state None."
             )
-        _check_order(cls)
+        _check_order(self)
         _check_schedules(cls)
         expect_argument(cls, "State", cls.state, "`state`")
         try:
-            _expect_encodable(cls.saved_type())
+            _expect_encodable(self.saved_type)
         except (TypeError, NameError) as error:
             raise DeclarationError(
                 f"Stateful processor {cls.__name__}: a state of type {as_code(cls.state)} cannot be saved: {error}. Declare a frozen "
@@ -264,13 +270,14 @@ def _check_schedules(cls: type[Stateful]) -> None:
         )
 
 
-def _check_order(cls: type[Stateful]) -> None:
+def _check_order(plan: StatefulPlan) -> None:
     """Raise DeclarationError for invalid combinations of `ordered`, `late` and `on_error`."""
+    cls = plan.declaration
     if cls.late is OnLate.INTO_WINDOW:
         raise DeclarationError(
             f"Stateful processor {cls.__name__} has no windows for late events. Declare `late` as penstock.OnLate.DROP or a category."
         )
-    if isinstance(cls.late, Category) and not cls.can_drop_late():
+    if isinstance(cls.late, Category) and not plan.can_drop_late:
         raise DeclarationError(
             f"Stateful processor {cls.__name__} processes events in order of arrival, so no event is late. Declare `ordered = True`, or "
             "check `context.late`."

@@ -12,10 +12,12 @@ from ..errors import DeclarationError
 from ..validation import is_library_class
 from ..wording import counted
 from .categories import AnyCategory, Category
+from .declaration_checks import expect_columns
 from .flat_records import flat_fields
-from .method_check import Method, check_methods, is_async
+from .method_check import Method, check_methods, engine_method, is_async
 from .mutability import unshared
-from .processor import Destination, Processor, expect_columns, needed_columns
+from .plan import ProcessorPlan, needed_columns, plan_of
+from .processor import Destination, Processor
 from .semantics import Semantics
 from .tombstones import expect_own_process, with_tombstones
 from .type_parameters import Event, Output
@@ -75,62 +77,7 @@ class Stateless(Processor, Generic[Event, Output]):
             f"Stateless {type(self).__name__} does not define `process_columns`; it was called for {counted(events.num_rows, 'event')}."
         )
 
-    @classmethod
-    def reads_tombstones(cls, category: AnyCategory) -> bool:  # noqa: ARG003 - of any input
-        """Return whether the class declares it."""
-        return cls.tombstones
-
-    @classmethod
-    def routes_outputs(cls) -> bool:
-        """Return True."""
-        return True
-
-    @classmethod
-    def has_columns_step(cls) -> bool:
-        """Return whether the class defines `process_columns`."""
-        return cls.process_columns is not Stateless.process_columns
-
-    @classmethod
-    def stream_columns(cls) -> tuple[str, ...] | None:
-        """Return the fields that `process_columns` needs; None where an output needs its event, or its format has limits of its own."""
-        if not cls.has_columns_step() or cls.trace_context or not all(map(_takes_columns, cls.destinations())):
-            return None
-        return needed_columns(cls.sources()[0], cls.columns) if cls.destinations() else None
-
-    @classmethod
-    def check(cls) -> None:
-        """Also check the columns and `process`."""
-        super().check()
-        expect_own_process(cls)
-        check_methods(cls, {"process": Method(("event",), "[…]", may_yield=True, may_be_async=True)})
-        if cls.concurrency < 1:
-            raise DeclarationError(
-                f"Stateless {cls.__name__}: `concurrency = {cls.concurrency}` must be at least 1. Nothing was read. Declare the number of calls of "
-                "`process` that may run at the same time."
-            )
-        own = {name for base in cls.__mro__ if not is_library_class(base) for name in vars(base)}
-        if {"process", "concurrency"} <= own and not is_async(cls.process):
-            raise DeclarationError(
-                f"Stateless {cls.__name__} declares `concurrency = {cls.concurrency}`, but its `process` is no `async def`, so events are processed one after "
-                "the other. Nothing was read. Write `async def process(self, event):`, or remove `concurrency`."
-            )
-        if cls.has_columns_step():
-            expect_columns(cls, "process_columns", cls.columns)
-
-    @classmethod
-    def _expect_retries(cls) -> None:
-        """Raise DeclarationError if a waiting event could be lost."""
-        if cls.output_semantics is Semantics.AT_MOST_ONCE:
-            raise DeclarationError(
-                f"Stateless {cls.__name__} declares outputs at most once, so a failure would also lose events that wait for a retry. Nothing was read. "
-                "Declare `output_semantics` as penstock.Semantics.AT_LEAST_ONCE or EXACTLY_ONCE, or no `penstock.Retry`."
-            )
-
-    @classmethod
-    def min_batch(cls) -> int:
-        """Return the number of concurrent calls."""
-        return cls.concurrency if is_async(cls.process) else 1
-
+    @engine_method
     def for_batch(self, category: AnyCategory, events: Sequence[Event]) -> Callable[[Event], Iterable[Output]]:
         """Return the function that returns the outputs of a batch's events, or raises; for one event after the other, each once.
 
@@ -152,14 +99,16 @@ class Stateless(Processor, Generic[Event, Output]):
             events,
             category.keys_of(events),
             concurrency=self.concurrency,
-            stops=lambda error: self.error_action(error).stops,
+            stops=lambda error: plan_of(self).error_action(error).stops,
         )
         return BatchOutcomes(iter(outcomes))
 
+    @engine_method
     def blocking(self, method: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function that calls a method and returns its result: if it is `async def`, it runs on the processor's event loop."""
         return partial(self._event_loop.run, method) if is_async(method) else method
 
+    @engine_method
     def close_event_loop(self) -> None:
         """Close the event loop of asynchronous methods, if there is one."""
         if "_event_loop" in vars(self):
@@ -173,6 +122,72 @@ class Stateless(Processor, Generic[Event, Output]):
         loop = EventLoop(type(self).__name__, unshared)
         weakref.finalize(self, loop.close)  # test drivers and Spark's workers close no processor
         return loop
+
+
+class StatelessPlan(ProcessorPlan, of=Stateless):
+    """The plan of a `Stateless`."""
+
+    declaration: type[Stateless[Any, Any]]
+
+    def reads_tombstones(self, category: AnyCategory) -> bool:  # noqa: ARG002 - of any input
+        """Return whether the class declares it."""
+        return self.declaration.tombstones
+
+    @property
+    def routes_outputs(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def has_columns_step(self) -> bool:
+        """Whether the class defines `process_columns`."""
+        return self.declaration.process_columns is not Stateless.process_columns
+
+    @property
+    def stream_columns(self) -> tuple[str, ...] | None:
+        """The fields that `process_columns` needs; None where an output needs its event, or its format has limits of its own."""
+        if (
+            not self.has_columns_step
+            or self.declaration.trace_context
+            or not all(map(_takes_columns, self.destinations))
+        ):
+            return None
+        return needed_columns(self.sources[0], self.declaration.columns) if self.destinations else None
+
+    def check(self) -> None:
+        """Also check the columns and `process`."""
+        cls = self.declaration
+        super().check()
+        expect_own_process(cls)
+        check_methods(cls, {"process": Method(("event",), "[…]", may_yield=True, may_be_async=True)})
+        if cls.concurrency < 1:
+            raise DeclarationError(
+                f"Stateless {cls.__name__}: `concurrency = {cls.concurrency}` must be at least 1. Nothing was read. Declare the number of calls of "
+                "`process` that may run at the same time."
+            )
+        own = {name for base in cls.__mro__ if not is_library_class(base) for name in vars(base)}
+        if {"process", "concurrency"} <= own and not is_async(cls.process):
+            raise DeclarationError(
+                f"Stateless {cls.__name__} declares `concurrency = {cls.concurrency}`, but its `process` is no `async def`, so events are processed one after "
+                "the other. Nothing was read. Write `async def process(self, event):`, or remove `concurrency`."
+            )
+        if self.has_columns_step:
+            expect_columns(self, "process_columns", cls.columns)
+
+    def _expect_retries(self) -> None:
+        """Raise DeclarationError if a waiting event could be lost."""
+        cls = self.declaration
+        if cls.output_semantics is Semantics.AT_MOST_ONCE:
+            raise DeclarationError(
+                f"Stateless {cls.__name__} declares outputs at most once, so a failure would also lose events that wait for a retry. Nothing was read. "
+                "Declare `output_semantics` as penstock.Semantics.AT_LEAST_ONCE or EXACTLY_ONCE, or no `penstock.Retry`."
+            )
+
+    @property
+    def min_batch(self) -> int:
+        """The number of concurrent calls."""
+        cls = self.declaration
+        return cls.concurrency if is_async(cls.process) else 1
 
 
 def _takes_columns(destination: Destination) -> bool:

@@ -18,7 +18,7 @@ from .join_inputs import declares, expect_declared, expect_distinct_records
 from .method_check import Method, check_methods
 from .mutability import unshared
 from .row_updates import RowUpdate
-from .stateful import Stateful
+from .stateful import Stateful, StatefulPlan
 from .tombstones import RowDeletion
 from .type_parameters import Event, Output, Parameter, Row
 
@@ -51,7 +51,8 @@ class TableJoin(Stateful[Any, Any, Output], Generic[Event, Row, Output]):
         ...     def join(self, event, row, context):
         ...         if row is not None:
         ...             yield User(event.user, event.at, row.country)
-        >>> Countries.check()
+        >>> from penstock.testing import Driver
+        >>> driver = Driver(Countries)
     """
 
     stream: ClassVar[AnyCategory]
@@ -85,24 +86,30 @@ class TableJoin(Stateful[Any, Any, Output], Generic[Event, Row, Output]):
             return event, ()
         return state, self.join(event, unshared(state), context)
 
-    @classmethod
-    def is_compaction_safe(cls) -> bool:
-        """Return whether the latest row of each key suffices to rebuild the state. With `ordered`, it does not: older rows count for older events."""
-        return cls.compaction_safe or not cls.ordered
 
-    @classmethod
-    def reads_tombstones(cls, category: AnyCategory) -> bool:
+class TableJoinPlan(StatefulPlan, of=TableJoin):
+    """The plan of a `TableJoin`."""
+
+    declaration: type[TableJoin[Any, Any, Any]]
+
+    @property
+    def is_compaction_safe(self) -> bool:
+        """Whether the latest row of each key suffices to rebuild the state. With `ordered`, it does not: older rows count for older events."""
+        return self.declaration.compaction_safe or not self.declaration.ordered
+
+    def reads_tombstones(self, category: AnyCategory) -> bool:
         """Return whether the category is the table."""
-        return category is cls.table
+        return category is self.declaration.table
 
-    @classmethod
-    def inputs_by_parameter(cls) -> Mapping[Parameter, Sequence[AnyCategory]]:
-        """Return the two inputs."""
+    @property
+    def inputs_by_parameter(self) -> Mapping[Parameter, Sequence[AnyCategory]]:
+        """The two inputs."""
+        cls = self.declaration
         return {"Event": (cls.stream,), "Row": (cls.table,)}
 
-    @classmethod
-    def check(cls) -> None:
+    def check(self) -> None:
         """Also check the two categories."""
+        cls = self.declaration
         expect_declared(cls, "stream", "table")
         super().check()
         check_methods(cls, {"join": Method(("event", "row", "context"), "[…]", may_yield=True)})

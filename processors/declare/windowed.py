@@ -17,10 +17,10 @@ from ..errors import DeclarationError
 from ..time import MILLISECOND, NEVER_MS, GlobalWindow, Session, Sliding, Timer, Window, WindowAssigner
 from .categories import Category
 from .context import Context
+from .declaration_checks import expect_lateness
 from .method_check import Method, check_methods
 from .mutability import independent, unshared
-from .processor import expect_lateness
-from .stateful import Stateful
+from .stateful import Stateful, StatefulPlan
 from .type_parameters import Event, Output, State
 
 _METHODS = {
@@ -134,40 +134,46 @@ class Windowed(Stateful[Event, Any, Output], Generic[Event, State, Output]):
     def _allowed_ms(cls) -> int:
         return cls.allowed_lateness // MILLISECOND
 
-    @classmethod
-    def output_watermark_ms(cls, low_ms: int) -> int:
+
+class WindowedPlan(StatefulPlan, of=Windowed):
+    """The plan of a `Windowed`."""
+
+    declaration: type[Windowed[Any, Any, Any]]
+
+    def output_watermark_ms(self, low_ms: int) -> int:
         """Return the start of the first incomplete window: outputs lie inside their windows.
 
         For sessions, it assumes that outputs carry the end of the session. Otherwise declare `max_output_delay`.
         """
+        cls = self.declaration
         if low_ms == NEVER_MS or isinstance(cls.window, Session):
             return super().output_watermark_ms(low_ms)
         return super().output_watermark_ms(min(cls.window.assign([low_ms]).starts))
 
-    @classmethod
-    def saved_type(cls) -> Any:
-        """Return the type of the saved windows of a key: start, end and state of each."""
-        return tuple[tuple[int, int, cls.state], ...]  # type: ignore[name-defined]  # a dynamic type
+    @property
+    def saved_type(self) -> Any:
+        """The type of the saved windows of a key: start, end and state of each."""
+        return tuple[tuple[int, int, self.declaration.state], ...]  # type: ignore[name-defined]  # a dynamic type
 
-    @classmethod
-    def map_states(cls, saved: Any, change: Callable[[Any], Any]) -> Any:
+    def map_states(self, saved: Any, change: Callable[[Any], Any]) -> Any:
         """Return the saved windows of a key with `change` applied to each state."""
         windows = (_OpenWindow(start, end, change(state)) for start, end, state in saved)
         return tuple(window for window in windows if window.state is not None) or None
 
-    @classmethod
-    def can_drop_late(cls) -> bool:
-        """Return True: an event is late when all its windows are closed."""
+    @property
+    def can_drop_late(self) -> bool:
+        """True: an event is late when all its windows are closed."""
         return True
 
-    @classmethod
-    def state_shape(cls) -> str:
-        """Return the type of a state, the key and the windows."""
-        return f"{super().state_shape()} in {cls.window!r}"
+    @property
+    def state_shape(self) -> str:
+        """The type of a state, the key and the windows."""
+        cls = self.declaration
+        return f"{super().state_shape} in {cls.window!r}"
 
-    @classmethod
-    def check(cls) -> None:
+    def check(self) -> None:
         """Also check the windows."""
+        cls = self.declaration
         if not hasattr(cls, "window"):
             raise DeclarationError(
                 f"Windowed processor {cls.__name__}: no windows. Declare `window = …`, such as penstock.windows.Tumbling(timedelta(hours=1))."
@@ -184,7 +190,7 @@ class Windowed(Stateful[Event, Any, Output], Generic[Event, State, Output]):
                 f"Windowed processor {cls.__name__}: sliding windows would need a separate fold for each event in the next {cls.window.size}. "
                 "Derive from penstock.Aggregator, whose monoid shares partial aggregates between windows."
             )
-        expect_lateness(cls, cls.allowed_lateness)
+        expect_lateness(self, cls.allowed_lateness)
         if cls.ordered and cls.allowed_lateness:
             raise DeclarationError(
                 f"Windowed processor {cls.__name__}: with `ordered`, no event arrives after its window is complete, so `allowed_lateness` has no effect. "

@@ -13,7 +13,19 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, ClassVar, Generic, final
 
-from ..declare import AnyCategory, ErrorAction, Event, Method, Output, Row, Stateless, check_methods, unshared
+from ..declare import (
+    AnyCategory,
+    ErrorAction,
+    Event,
+    Method,
+    Output,
+    Row,
+    Stateless,
+    StatelessPlan,
+    check_methods,
+    engine_method,
+    unshared,
+)
 from ..errors import DeclarationError, PenstockError, UserCodeError
 from ..validation import type_in_words
 from ..wording import as_code, is_encodable
@@ -101,10 +113,12 @@ class LookupJoin(Stateless[Event, Output], Generic[Event, Row, Output]):
             row: the row of its key; None if the key has no row and `on_miss` is `OnMiss.JOIN_NONE`.
         """
 
+    @engine_method
     def use_environment(self, environment: LookupEnvironment) -> None:
         """Replace the source and the clock. Call it before `open`."""
         self._environment = environment
 
+    @engine_method
     def use_source(self, source: LookupSource) -> None:
         """Replace the source only. Call it before `open`."""
         self._environment = replace(self._environment, source=source)
@@ -119,6 +133,7 @@ class LookupJoin(Stateless[Event, Output], Generic[Event, Row, Output]):
             self._lookup.close()
             del self._lookup
 
+    @engine_method
     def metrics(self) -> LookupMetrics:
         """Return the live counters of this process."""
         return self._lookup.metrics
@@ -174,26 +189,32 @@ class LookupJoin(Stateless[Event, Output], Generic[Event, Row, Output]):
                 )
         return keys
 
-    @classmethod
-    def error_action(cls, error: UserCodeError) -> ErrorAction:
+
+class LookupJoinPlan(StatelessPlan, of=LookupJoin):
+    """The plan of a `LookupJoin`."""
+
+    declaration: type[LookupJoin[Any, Any, Any]]
+
+    def error_action(self, error: UserCodeError) -> ErrorAction:
         """Return how to handle an event without a row, or an error of `key_of` or `join`."""
         if not isinstance(error, MissingRow):
             return super().error_action(error)
         return ErrorAction(
             str(error),
-            cls.on_miss is OnMiss.STOP,
-            dropped=cls.on_miss is OnMiss.DROP,
+            self.declaration.on_miss is OnMiss.STOP,
+            dropped=self.declaration.on_miss is OnMiss.DROP,
             alternative="on_miss = OnMiss.DEAD_LETTER",
         )
 
-    @classmethod
-    def side_inputs(cls) -> tuple[AnyCategory, ...]:
-        """Return the category of the source, if it is a `CategoryTable`."""
+    @property
+    def side_inputs(self) -> tuple[AnyCategory, ...]:
+        """The category of the source, if it is a `CategoryTable`."""
+        cls = self.declaration
         return (cls.source.category,) if isinstance(cls.source, CategoryTable) else ()
 
-    @classmethod
-    def check(cls) -> None:
+    def check(self) -> None:
         """Also check the source, `key_of`, `join` and the options."""
+        cls = self.declaration
         source: object = getattr(cls, "source", None)
         if isinstance(source, type) or not callable(getattr(source, "open", None)):
             found = "no source of rows" if source is None else f"`source = {as_code(source)}` is no source of rows"

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ..declare import Aggregator, AnyCategory, ColumnEvents, ErrorPolicy, flags_of, unshared
+from ..declare import Aggregator, AnyCategory, ColumnEvents, ErrorPolicy, flags_of, plan_of, unshared
 from ..errors import USER_CODE_ERRORS, ProcessorFailed, UserCodeError
 from ..keyed_state import (
     ENGINE_PREFIX,
@@ -62,10 +62,11 @@ class PartialFolder:
     """
 
     def __init__(self, processor: Aggregator) -> None:
+        plan = plan_of(processor)
         self._processor = processor
         self._laws_checked = False
-        self._counts_events = processor.counts_events()
-        self._columns = ObservedColumns(processor) if processor.has_columns_step() else None
+        self._counts_events = plan.counts_events
+        self._columns = ObservedColumns(processor) if plan.has_columns_step else None
         self._writes_dead_letters = processor.on_error is ErrorPolicy.DEAD_LETTER
         self.panes: dict[int, dict[str, Any]] = {}
 
@@ -279,7 +280,7 @@ def encoded_partial(processor: Aggregator, key: str, window: Window, partial: An
         raise ProcessorFailed(
             f"{type(processor).__name__} cannot save the partial of key {key!r} in {_in_words(window)}, aggregated by "
             f"{processor.monoid!r}: {error}. Nothing of this checkpoint was saved. {advice}, and start again. If single observations are the cause, "
-            f"declare `{processor.dead_letter_setting()}`."
+            f"declare `{plan_of(processor).dead_letter_setting}`."
         ) from error
 
 
@@ -318,7 +319,7 @@ class AggregatorOperator:
         self._values = WindowValues(saved)
         self._folding = PartialFolder(processor)
         self.time = time or time_of(processor, saved)
-        self._keeps_newest = processor.keeps_newest()
+        self._keeps_newest = plan_of(processor).keeps_newest
 
     def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> StepResult:
         """Fold the events of one bucket, in order."""

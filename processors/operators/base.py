@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ..declare import AnyCategory, Processor
+from ..declare import AnyCategory, Processor, plan_of
 from ..errors import UserCodeError
 from ..keyed_state import Changes, StateReader
 from ..time import ShardTime, Times
@@ -93,7 +93,7 @@ class Operator(Protocol):
 
 def time_of(processor: Processor, saved: StateReader) -> ShardTime:
     """Return the event time of a shard, as its processor declares it."""
-    return ShardTime(processor.input_watermarks(), saved)
+    return ShardTime(plan_of(processor).input_watermarks, saved)
 
 
 def processed_count(events: Sequence[Any], rejected: Sequence[Rejected], *, stop_at_error: bool) -> int:

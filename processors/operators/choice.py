@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..declare import Aggregator, Processor, RemoteStore, Stateful, Stateless, WriteMode
+from ..declare import Aggregator, Processor, RemoteStore, Stateful, Stateless, WriteMode, plan_of
 from ..keyed_state import MergeChanges, StateReader
 from ..time import Session, Sliding
 from .aggregator import AggregatorOperator, AppendOnlyOperator, ReadModifyWriteOperator, RemoteAggregatorOperator
@@ -47,7 +47,7 @@ def _aggregator_operator(processor: Aggregator, saved: StateReader) -> Operator:
         case _:
             return (
                 ClosingWindowsOperator(processor, saved)
-                if processor.windows_end()
+                if plan_of(processor).windows_end
                 else AggregatorOperator(processor, saved)
             )
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
-from ..declare import Aggregator, AnyCategory, AtCheckpoint, AtWatermark, Category, OnLate
+from ..declare import Aggregator, AnyCategory, AtCheckpoint, AtWatermark, Category, OnLate, plan_of
 from ..keyed_state import StateReader
 from ..time import FOREVER_MS, MILLISECOND, WindowAssignment
 from .aggregator import PartialFolder, newest_results, results
@@ -91,7 +91,7 @@ class ClosingWindowsOperator:
     def __init__(self, processor: Aggregator, saved: StateReader) -> None:
         self._processor = processor
         self._emit = processor.emit
-        self._keeps_newest = processor.keeps_newest()
+        self._keeps_newest = plan_of(processor).keeps_newest
         self._folding = PartialFolder(processor)
         self._panes = PaneValues(processor, saved)
         self._early = (

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from ..declare import Aggregator, AnyCategory, ColumnEvents, Processor, Stateless, column_outputs
+from ..declare import Aggregator, AnyCategory, ColumnEvents, Processor, Stateless, column_outputs, plan_of
 from ..errors import USER_CODE_ERRORS, ProcessorFailed
 from ..monoids import is_nan
 from ..wording import counted, with_article
@@ -135,7 +135,7 @@ class ProcessedColumns(_ColumnStep):
     def __init__(self, processor: Stateless) -> None:
         super().__init__(processor, processor.process_columns, processor.columns, "process")
         self._for_batch = processor.for_batch
-        [self._output] = processor.outputs()
+        [self._output] = plan_of(processor).outputs
 
     def of(self, category: AnyCategory, events: ColumnEvents) -> Sequence[Any] | None:
         """Return the outputs of events; None if they must be processed one by one.

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from ..declare import Aggregator, Processor, Stateful
+from ..declare import Aggregator, Processor, Stateful, plan_of
 from ..keyed_state import key_layout
 from ..models import decode_model
 from ..time import Session, Sliding
@@ -25,7 +25,7 @@ _decode_buffered = msgspec.msgpack.Decoder(tuple[int, msgspec.Raw]).decode
 def entry_key_reader(processor: type[Processor]) -> EntryKeyReader:
     """Return the function that finds the owner of each entry in a processor's saved state."""
     readers = {**_engine_readers(processor), key_layout.EVENT_TIMES: _no_key, key_layout.SCHEDULES: _no_key}
-    in_window = issubclass(processor, Aggregator) and not processor.windows_follow_events()
+    in_window = issubclass(processor, Aggregator) and not plan_of(processor).windows_follow_events
     own_reader = _key_of_window if in_window else _whole_entry
 
     def find(entry: bytes, value: bytes) -> bytes | None:
@@ -82,7 +82,7 @@ def _first_of_pair(entry: bytes, value: bytes) -> bytes:
 
 def _key_of_buffered_event(processor: type[Processor]) -> EntryKeyReader:
     """Return a function that decodes a buffered event to find its key: the entry contains only its time and a hash."""
-    inputs = processor.inputs()
+    inputs = plan_of(processor).inputs
     decoders = [msgspec.msgpack.Decoder(category.record, dec_hook=decode_model).decode for category in inputs]
 
     def find(entry: bytes, value: bytes) -> bytes:

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from ..declare import AnyCategory, Category, RowDeletion, RowUpdate, Stateful
+from ..declare import AnyCategory, Category, RowDeletion, RowUpdate, Stateful, plan_of
 from ..errors import ProcessorFailed, UserCodeError
 from ..keyed_state import StateReader, key_layout
 from ..models import decode_model, encode_model
@@ -58,7 +58,7 @@ class OrderedDeliveryOperator:
     def __init__(self, processor: Stateful, saved: StateReader, number: int) -> None:
         self._writes_late = isinstance(processor.late, Category)
         self._name = type(processor).__name__
-        self._inputs = processor.inputs()
+        self._inputs = plan_of(processor).inputs
         self._numbers = {category.name: number for number, category in enumerate(self._inputs)}
         self._decoders = [
             msgspec.msgpack.Decoder(category.record, dec_hook=decode_model).decode for category in self._inputs

@@ -18,9 +18,11 @@ from ..declare import (
     Request,
     Routes,
     Stateful,
+    StatefulPlan,
     independent,
     is_mutable,
     lookalike_finder,
+    plan_of,
     type_name,
     with_tombstones,
 )
@@ -62,28 +64,30 @@ class StatefulOperator:
         self._process = with_tombstones(processor.process) if processor.tombstones else processor.process
         self._name = type(processor).__name__
         self._saved = saved
-        self._decode = msgspec.msgpack.Decoder(processor.saved_type(), dec_hook=decode_model).decode
-        self._decode_all = msgspec.msgpack.Decoder(list[processor.saved_type()], dec_hook=decode_model).decode  # type: ignore[misc]  # known when it is declared
+        plan = plan_of(processor)
+        self._decode = msgspec.msgpack.Decoder(plan.saved_type, dec_hook=decode_model).decode
+        every = list[plan.saved_type]  # type: ignore[name-defined]  # known when it is declared
+        self._decode_all = msgspec.msgpack.Decoder(every, dec_hook=decode_model).decode
         self._encode = _encoder_of(processor)
         # Only dead letters need the event of an invalid output or state; others stop the worker when it sends or saves them.
         self._routes = (
             Routes(type(processor), processor.output_sizes) if processor.on_error is not ErrorPolicy.STOP else None
         )
         # User code could change a decoded state after it was returned, in an output that contains a part of it, or before it raises.
-        self._stays_encoded = is_mutable(processor.saved_type()) and not processor.buffers_events
+        self._stays_encoded = is_mutable(plan.saved_type) and not processor.buffers_events
         # A list in the place of a tuple could be changed, too, until the state is decoded.
         self._finds_lookalike = (
-            None if self._stays_encoded or processor.buffers_events else lookalike_finder(processor.saved_type())
+            None if self._stays_encoded or processor.buffers_events else lookalike_finder(plan.saved_type)
         )
-        self._outputs_can_change = processor.outputs_can_change()
+        self._outputs_can_change = plan.outputs_can_change
         self._states: dict[str, Any] = {}
         self._changed: set[str] = set()
         self._chunks = BufferChunks(type(processor), saved) if isinstance(processor, Join) else None
         self._sizes = SizeEstimate()
         self._dropped = 0
-        self._timers = {clock: Timers(clock, saved) for clock in Clock} if processor.has_timers() else {}
+        self._timers = {clock: Timers(clock, saved) for clock in Clock} if plan.has_timers else {}
         self._schedules = ScheduledFirings(processor.schedules, number, saved)
-        self._retries = processor.retry_chain() is not None
+        self._retries = plan.retry_chain is not None
         self.time = time or time_of(processor, saved)
         for key, state in saved.scan(b"", ENGINE_PREFIX, SAMPLED_AT_START):
             self._decoded(key.decode(), state)  # states of another version are found before the first event
@@ -127,7 +131,7 @@ class StatefulOperator:
                     return StepResult(outputs, rejected, late, self._dropped, causes=_up_to(causes, len(outputs)))
                 if requests:
                     requests.clear()
-                if self._processor.retried_in(category, error) is not None:
+                if plan_of(self._processor).retried_in(category, error) is not None:
                     lows = self.time.held_from(at, time, low_ms, lows)
             else:
                 states[key] = state
@@ -256,7 +260,7 @@ class StatefulOperator:
             outputs.extend(independent(produced) if self._outputs_can_change else produced)
         except USER_CODE_ERRORS as error:
             raise ProcessorFailed(
-                f"{error_reason(f'{self._name}.on_timer', error, self._processor.result_form())}, for key {key!r} and {timer}. Nothing of this "
+                f"{error_reason(f'{self._name}.on_timer', error, plan_of(self._processor).result_form)}, for key {key!r} and {timer}. Nothing of this "
                 "checkpoint was saved, and the timer is still set. No event is at hand, so none can become a dead letter. Correct the processor and start it "
                 "again."
             ) from error
@@ -344,7 +348,7 @@ class StatefulOperator:
         limit = " Integers in a state have 64 bits at most." if is_wide else ""
         return ProcessorFailed(
             f"{self._name} returned a state that cannot be saved: {why}.{limit} Nothing of this "
-            f"checkpoint was saved. Correct the processor and start it again, or declare `{self._processor.dead_letter_setting()}`."
+            f"checkpoint was saved. Correct the processor and start it again, or declare `{plan_of(self._processor).dead_letter_setting}`."
         )
 
     def _expect_loadable(self, changes: Changes) -> None:
@@ -382,10 +386,11 @@ class StatefulOperator:
 
 
 def _encoder_of(processor: Stateful) -> Callable[[Any], bytes]:
+    plan = plan_of(processor)
     encode = msgspec.msgpack.Encoder(enc_hook=encode_model).encode
-    if type(processor).form_to_save.__func__ is Stateful.form_to_save.__func__:  # type: ignore[attr-defined]  # of a bound method
+    if type(plan).form_to_save is StatefulPlan.form_to_save:
         return encode
-    return lambda state: encode(processor.form_to_save(state))
+    return lambda state: encode(plan.form_to_save(state))
 
 
 def _itself(state: bytes) -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
-from ..declare import AnyCategory, ColumnEvents, ErrorPolicy, Routes, Stateless, independent
+from ..declare import AnyCategory, ColumnEvents, ErrorPolicy, Routes, Stateless, independent, plan_of
 from ..errors import USER_CODE_ERRORS
 from ..keyed_state import StateReader
 from ..time import ShardTime, Times
@@ -27,14 +27,15 @@ class StatelessOperator:
     """
 
     def __init__(self, processor: Stateless, saved: StateReader, time: ShardTime | None = None) -> None:
+        plan = plan_of(processor)
         self._processor = processor
         # Only dead letters need the event of an invalid output; other invalid outputs stop the worker when it sends them.
         self._routes = (
             Routes(type(processor), processor.output_sizes) if processor.on_error is not ErrorPolicy.STOP else None
         )
-        self._retries = processor.retry_chain() is not None
-        self._outputs_can_change = processor.outputs_can_change()
-        self._columns = ProcessedColumns(processor) if processor.stream_columns() is not None else None
+        self._retries = plan.retry_chain is not None
+        self._outputs_can_change = plan.outputs_can_change
+        self._columns = ProcessedColumns(processor) if plan.stream_columns is not None else None
         self.time = time or time_of(processor, saved)
 
     def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> StepResult:  # noqa: ARG002 - the error action of each event decides
@@ -62,7 +63,7 @@ class StatelessOperator:
                 before = len(outputs)
             except USER_CODE_ERRORS as error:
                 del outputs[before:]
-                action = self._processor.error_action(error)
+                action = plan_of(self._processor).error_action(error)
                 if action.dropped:
                     unmatched += 1
                     continue
@@ -84,7 +85,7 @@ class StatelessOperator:
     def _hold(self, category: AnyCategory, rejected: Sequence[Rejected], times: Times) -> None:
         """Hold the watermark for the events that wait for their next attempt."""
         for at, error in rejected:
-            if at < len(times) and self._processor.retried_in(category, error) is not None:
+            if at < len(times) and plan_of(self._processor).retried_in(category, error) is not None:
                 self.time.hold(int(times[at]))
 
     def advance(self, upstream: Mapping[str, int], idle: Mapping[str, int]) -> StepResult:

@@ -1,2 +1,3 @@
 from .lines import Line as Line
 from .pipe import Pipe as Pipe
+from .pipe import PipePlan as PipePlan

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, final
 
-from ..declare import AnyCategory, BatchOutcomes, ErrorAction, Stateless
+from ..declare import AnyCategory, BatchOutcomes, ErrorAction, Stateless, StatelessPlan, engine_method, plan_of
 from ..errors import DeclarationError, Deferred, Halted, UserCodeError
 from ..wording import counted
 from .line_batch import ATTEMPTS, LineBatch
@@ -91,6 +91,7 @@ class Pipe(Stateless[Any, Any]):
         return Path(file).absolute().parent if file else Path.cwd()
 
     @classmethod
+    @engine_method
     def scripts(cls) -> list[Path]:
         """Return the files that the command names by relative paths: deployments contain them, too."""
         return [
@@ -117,13 +118,13 @@ class Pipe(Stateless[Any, Any]):
 
     @cached_property
     def _output_format(self) -> LineFormat | None:
-        outputs = self.outputs()
+        outputs = plan_of(self).outputs
         return format_of(outputs[0], type(self).output_key) if outputs else None
 
     @final
     def process(self, event: Any) -> list[Any]:
         """Return the outputs of one event. The engine processes whole batches."""
-        return list(self.for_batch(self.sources()[0], [event])(event))
+        return list(self.for_batch(plan_of(self).sources[0], [event])(event))
 
     def max_batch(self) -> int | None:
         """Return the limit of a checkpoint; fewer lines while the program is slow."""
@@ -138,7 +139,7 @@ class Pipe(Stateless[Any, Any]):
             Deferred: the program was too slow; retry with fewer lines.
             Halted: the program cannot be started, fails for each line, or hangs again and again.
         """
-        batch = LineBatch(self._outputs, lambda error: self.error_action(error).stops)
+        batch = LineBatch(self._outputs, lambda error: plan_of(self).error_action(error).stops)
         times = category.event_times_of(events)
         lines = format_of(category).lines_of(events)
         try:
@@ -196,20 +197,24 @@ class Pipe(Stateless[Any, Any]):
         if self._most_lines is not None and lines >= self._most_lines:
             self._most_lines = self._most_lines * 2 if self._most_lines < self.checkpoint.events else None
 
-    @classmethod
-    def error_action(cls, error: UserCodeError) -> ErrorAction:
+
+class PipePlan(StatelessPlan, of=Pipe):
+    """The plan of a `Pipe`."""
+
+    declaration: type[Pipe]
+
+    def error_action(self, error: UserCodeError) -> ErrorAction:
         """Return how to handle an event at which the program fails, or that is no line."""
         action = super().error_action(error)
         return action._replace(reason=str(error)) if isinstance(error, ProgramFailed | InvalidLine) else action
 
-    @classmethod
-    def _expect_retries(cls) -> None:
+    def _expect_retries(self) -> None:
         """Raise DeclarationError: a program answers lines in order, and ends when one fails."""
-        super(Stateless, cls)._expect_retries()
+        super(StatelessPlan, self)._expect_retries()
 
-    @classmethod
-    def check(cls) -> None:
+    def check(self) -> None:
         """Also check the command, its limits and the output."""
+        cls = self.declaration
         super().check()
         command: object = getattr(cls, "command", None)
         if not isinstance(command, tuple) or not command or not all(type(word) is str and word for word in command):
@@ -221,19 +226,19 @@ class Pipe(Stateless[Any, Any]):
             raise DeclarationError(
                 f"Pipe {cls.__name__}: `time_limit` and `max_output_bytes` must be greater than zero."
             )
-        if cls.sinks():
+        if self.sinks:
             raise DeclarationError(
-                f"Pipe {cls.__name__} writes {cls.sinks()[0].name}, but lines are messages of a category. Nothing was read. Declare a category in `writes`, "
+                f"Pipe {cls.__name__} writes {self.sinks[0].name}, but lines are messages of a category. Nothing was read. Declare a category in `writes`, "
                 "and let a stateless processor copy it to the sink."
             )
-        if len(cls.outputs()) > 1:
-            names = ", ".join(category.name for category in cls.outputs())
+        if len(self.outputs) > 1:
+            names = ", ".join(category.name for category in self.outputs)
             raise DeclarationError(
                 f"Pipe {cls.__name__} writes {names}, but a line does not name its category. Declare one category in `writes`."
             )
-        if any(written.name == read.name for written in cls.outputs() for read in cls.sources()):
+        if any(written.name == read.name for written in self.outputs for read in self.sources):
             raise DeclarationError(
-                f"Pipe {cls.__name__} writes {cls.outputs()[0].name}, which it reads: each output would be its input again, without end. Nothing was "
+                f"Pipe {cls.__name__} writes {self.outputs[0].name}, which it reads: each output would be its input again, without end. Nothing was "
                 "read. Name another category for its lines in `writes` (--to)."
             )
         if cls.trace_context:

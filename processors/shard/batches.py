@@ -21,6 +21,7 @@ from ..declare import (
     TableJoin,
     TimeUnit,
     Undecodable,
+    plan_of,
 )
 from ..errors import PenstockError, UserCodeError
 from ..operators import StepResult
@@ -134,7 +135,7 @@ def with_deletions(
 
     Messages without a value are deletions, and messages that a codec decodes as such.
     """
-    if not decoded.bad or not processor.reads_tombstones(category):
+    if not decoded.bad or not plan_of(processor).reads_tombstones(category):
         return decoded
     deletions: dict[int, RowDeletion | RowUpdate] = {}
     bad = []
@@ -167,10 +168,11 @@ def rejected_events(
     category: AnyCategory, batch: AcceptedBatch, result: StepResult, processor: Processor
 ) -> list[RejectedEvent]:
     """Return the rejected events of a processed batch of a category in order, up to the first that stops the processor."""
+    plan = plan_of(processor)
     rejected = list(batch.rejected)
     for index, error in result.rejected:
-        action = processor.error_action(error)
-        waits = processor.retried_in(category, error)
+        action = plan.error_action(error)
+        waits = plan.retried_in(category, error)
         event = RejectedEvent(batch.at[index], action.reason, action.alternative, action.stops, error)
         rejected.append(event if waits is None else event._replace(retried_in=waits.name))
     return _up_to_stop(rejected)

@@ -13,7 +13,7 @@ import secrets
 from enum import Enum
 from typing import NamedTuple
 
-from ..declare import Aggregator, Processor, RemoteStore, Semantics
+from ..declare import Aggregator, Processor, RemoteStore, Semantics, plan_of
 
 
 class Step(Enum):
@@ -82,11 +82,12 @@ _SINK_STATEFUL: Steps = (
 
 def steps_of(processor: type[Processor]) -> Steps:
     """Return the steps of a processor's checkpoints, by its two semantics, the place of its state, and whether it has sinks."""
-    if not processor.sinks():
+    plan = plan_of(processor)
+    if not plan.sinks:
         return _steps_without_sinks(processor)
     match processor.output_semantics:
         case Semantics.EXACTLY_ONCE:
-            return _SINK_STATELESS if processor.state_shape() is None else _SINK_STATEFUL
+            return _SINK_STATELESS if plan.state_shape is None else _SINK_STATEFUL
         case Semantics.AT_MOST_ONCE:
             return (*_steps_without_sinks(processor), Step.WRITE_SINKS)
         case Semantics.AT_LEAST_ONCE:
@@ -108,7 +109,7 @@ def are_decided_by_sink(steps: Steps) -> bool:
 
 
 def _steps_without_sinks(processor: type[Processor]) -> Steps:
-    if processor.state_shape() is None:
+    if plan_of(processor).state_shape is None:
         return _STATELESS[processor.output_semantics]
     pair = processor.state_semantics, processor.output_semantics
     if _is_logged(processor):
@@ -124,9 +125,10 @@ def _is_logged(processor: type[Processor]) -> bool:
     Outputs at least once may repeat, so their events are read again. State at most once never reads events again: a state older than
     its outputs would repeat the outputs that no event causes, such as those of timers and windows.
     """
+    plan = plan_of(processor)
     if is_remote(processor) or processor.output_semantics is _LEAST:
         return False
-    return processor.emits_without_input() if processor.state_semantics is _MOST else not processor.is_repeatable()
+    return plan.emits_without_input if processor.state_semantics is _MOST else not plan.is_repeatable
 
 
 _LOT_BITS = 20
@@ -149,7 +151,7 @@ def next_id(before: int) -> int:
 def reads_again(processor: type[Processor]) -> bool:
     """Return whether a lost or outdated state is rebuilt from the events of the inputs."""
     return (
-        processor.state_shape() is not None
+        plan_of(processor).state_shape is not None
         and processor.state_semantics is not _MOST
         and Step.LOG_CHANGES not in steps_of(processor)
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..declare import Processor
+from ..declare import Processor, plan_of
 from ..time import MILLISECOND
 
 
@@ -14,7 +14,7 @@ class IdleInputs:
     """
 
     def __init__(self, processor: Processor) -> None:
-        names = [category.name for category in processor.sources()]
+        names = [category.name for category in plan_of(processor).sources]
         self._names = names if len(names) > 1 else []  # no watermark waits for the only input
         self._limit_ms = None if processor.idle_after is None else processor.idle_after // MILLISECOND
         self._heard_ms: dict[str, int] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..declare import AnyCategory, InvalidKey, KeyCodec, Processor
+from ..declare import AnyCategory, InvalidKey, KeyCodec, Processor, plan_of
 from ..errors import DeclarationError
 
 KNOWN_KEYS = 200_000
@@ -39,8 +39,9 @@ def expect_equal_message_keys(processor: type[Processor]) -> None:
         DeclarationError: the schema ids differ.
         PenstockError: a schema registry does not answer.
     """
-    inputs = [category for category in processor.inputs() if not isinstance(category.key_codec, KeyCodec)]
-    if not processor.checks_keys() or len(inputs) < 2:
+    plan = plan_of(processor)
+    inputs = [category for category in plan.inputs if not isinstance(category.key_codec, KeyCodec)]
+    if not plan.checks_keys or len(inputs) < 2:
         return
     first, *others = inputs
     for other in others:
@@ -60,7 +61,7 @@ class KeyCheck:
     """
 
     def __init__(self, processor: type[Processor]) -> None:
-        self._is_on = processor.checks_keys()
+        self._is_on = plan_of(processor).checks_keys
         self._known: dict[int, set[str]] = {}
 
     def misplaced(self, category: AnyCategory, number: int, events: Sequence[Any]) -> MisplacedKey | None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from ..declare import AnyCategory, ErrorPolicy, MessageHeaders, Processor, Semantics
+from ..declare import AnyCategory, ErrorPolicy, MessageHeaders, Processor, Semantics, plan_of
 from ..keyed_state import Changes, StateReader
 from ..operators import Operator, StepResult, merge_of, open_operator
 from ..time import NO_TIMES, CommittedTimes, InFlight, SavedTimes, ShardTime
@@ -157,7 +157,7 @@ class Shard(Generic[S]):
 
     def _first(self) -> Offsets:
         """Return the offsets before the first events whose outputs the next checkpoint contains."""
-        names = (category.name for category in self.processor.inputs())
+        names = (category.name for category in plan_of(self.processor).inputs)
         return {name: max(self.saved_position.get(name, 0), self.state_only_until.get(name, 0)) for name in names}
 
     def spans(self, category: str, offsets: Sequence[int]) -> Iterator[MessageSpan]:
@@ -326,4 +326,4 @@ def repeats_outputs(processor: type[Processor]) -> bool:
     One of several inputs may catch up before another, so that an output depends on old and on new events. It is sent again where outputs
     may repeat, and dropped where they may be missing.
     """
-    return len(processor.inputs()) > 1 and processor.output_semantics is Semantics.AT_LEAST_ONCE
+    return len(plan_of(processor).inputs) > 1 and processor.output_semantics is Semantics.AT_LEAST_ONCE

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from ..declare import ErrorPolicy, Processor, Semantics
+from ..declare import ErrorPolicy, Processor, Semantics, plan_of
 from ..errors import AppFileError
 from ..validation import did_you_mean
 from .cursor import too_deep
@@ -149,7 +149,7 @@ class _Compiler:
         on_error = _error_policy(self._text, statement)
         for processor in self.processors[first:]:
             processor.on_error = on_error
-            if result.category not in processor.outputs():
+            if result.category not in plan_of(processor).outputs:
                 # An internal category: a row that a crash repeats would count twice in the results.
                 processor.output_semantics = Semantics.EXACTLY_ONCE
         self.relations[statement.name] = result

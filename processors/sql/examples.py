@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
+from ..declare import plan_of
 from ..validation import did_you_mean
 from ..wording import counted
 from .compiler import SqlApp
@@ -142,7 +143,7 @@ def _step(cursor: Cursor, app: SqlApp) -> Step:
 
 def _insert(cursor: Cursor, app: SqlApp) -> Insert:
     position, rows = cursor.position, _complete_rows(cursor, app.relations)
-    if any(rows.table.category in processor.outputs() for processor in app.processors):
+    if any(rows.table.category in plan_of(processor).outputs for processor in app.processors):
         raise cursor.text.refusal(
             position,
             f"A query writes {rows.table.name}, so a test does not insert into it.",

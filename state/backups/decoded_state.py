@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from ...processors.declare import Aggregator, Processor, Stateful
+from ...processors.declare import Aggregator, Processor, Stateful, plan_of
 from ...processors.keyed_state import ENGINE_PREFIX, SavedValues, decode_window_key
 from ...processors.models import decode_model
 from ...processors.monoids import to_json_value
@@ -98,7 +98,7 @@ def state_inspector(processor: type[Processor], key: str | None, limit: int) -> 
         with _explained(processor, state):
             return Inspection(
                 state.position(),
-                saved_watermarks([category.name for category in processor.inputs()], state),
+                saved_watermarks([category.name for category in plan_of(processor).inputs], state),
                 pending(state, key, limit),
                 _prepared(processor, state, first),
                 first(_saved(processor, state, key)),
@@ -153,7 +153,7 @@ def _decoder(processor: type[Processor]) -> Callable[[_Saved], list[StateEntry]]
 
 
 def _stateful_decoder(processor: type[Stateful]) -> Callable[[_Saved], list[StateEntry]]:
-    load = msgspec.msgpack.Decoder(processor.saved_type(), dec_hook=decode_model).decode
+    load = msgspec.msgpack.Decoder(plan_of(processor).saved_type, dec_hook=decode_model).decode
 
     def decode(saved: _Saved) -> list[StateEntry]:
         key, value = saved
@@ -224,9 +224,10 @@ def _explained(processor: type[Processor], state: RocksShardState) -> Iterator[N
 
 
 def _expect_shape(processor: type[Processor], state: RocksShardState) -> None:
+    plan = plan_of(processor)
     identity = state.identity()
-    if identity is not None and identity.shape != processor.state_shape():
+    if identity is not None and identity.shape != plan.state_shape:
         raise ForeignState(
             f"The state in {state.folder} has another type: it contains {identity.shape}, but {processor.__name__} now declares "
-            f"{processor.state_shape()}. Nothing was read or changed. Inspect it with the version of the code that saved it."
+            f"{plan.state_shape}. Nothing was read or changed. Inspect it with the version of the code that saved it."
         )

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Collection
 
 from ...processors import BackgroundThread, ProcessorFailed
-from ...processors.declare import Aggregator
+from ...processors.declare import Aggregator, plan_of
 from ..errors import StateError
 from .addresses import address_of
 from .errors import StoreInterrupted
@@ -113,6 +113,6 @@ def compactor_of(
         partial_limit: a window key with at most this many partials is skipped.
         pause_s: the pause between passes.
     """
-    every = range(processor.inputs()[0].buckets)
+    every = range(plan_of(processor).inputs[0].buckets)
     store = store_at(address_of(url))
     return Compactor(store, processor, buckets or (lambda: every), partial_limit=partial_limit, pause_s=pause_s)

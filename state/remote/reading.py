@@ -10,7 +10,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar, final
 
-from ...processors.declare import Aggregator
+from ...processors.declare import Aggregator, plan_of
 from ...processors.keyed_state import decode_window_key, encode_window_key
 from ...processors.time import GLOBAL_WINDOW_END_MS, GLOBAL_WINDOW_START_MS, Window
 from .addresses import StoreAddress, address_of
@@ -76,7 +76,7 @@ class RemoteResults:
         A key whose events are in several buckets has a result in each.
         """
         remaining = limit
-        for bucket in range(self._processor.inputs()[0].buckets):
+        for bucket in range(plan_of(self._processor).inputs[0].buckets):
             shard = StoredShard(self._processor.name, bucket)
             if remaining > 0 and self._exists(shard):
                 slots = self._call(partial(self._store.slots, shard, None, remaining))
@@ -98,14 +98,14 @@ class RemoteResults:
 
     def _shards_of(self, key: str) -> list[StoredShard]:
         """Return the shards that may have results of a key: one if the processor checks that each event is in the bucket of its key."""
-        category = self._processor.inputs()[0]
-        numbers = [category.bucket_of(key)] if self._processor.checks_keys() else range(category.buckets)
+        category = plan_of(self._processor).inputs[0]
+        numbers = [category.bucket_of(key)] if plan_of(self._processor).checks_keys else range(category.buckets)
         return [StoredShard(self._processor.name, number) for number in numbers]
 
     def _exists(self, shard: StoredShard) -> bool:
         """Return whether a shard exists. Its state must have the processor's monoid and windows."""
         shape = self._call(partial(self._store.shape, shard))
-        expected = self._processor.state_shape()
+        expected = plan_of(self._processor).state_shape
         if shape is not None and shape != expected:
             raise foreign_shape(self._address, shard, shape, expected)
         return shape is not None

@@ -18,7 +18,7 @@ from itertools import islice
 from types import TracebackType
 from typing import NamedTuple, final
 
-from ...processors.declare import Aggregator, WriteMode
+from ...processors.declare import Aggregator, WriteMode, plan_of
 from ...processors.keyed_state import Changes
 from ...processors.shard import Offsets, StatePosition
 from ..protocols import ShardIdentity
@@ -60,11 +60,12 @@ class StoreRebuild:
     def __init__(
         self, store: RebuiltStore, address: StoreAddress, processor: type[Aggregator], retry: StoreRetry
     ) -> None:
+        plan = plan_of(processor)
         self._store = store
         self._address = address
         self._processor = processor
-        self._buckets = range(processor.inputs()[0].buckets)
-        self._final_shape = processor.state_shape()
+        self._buckets = range(plan.inputs[0].buckets)
+        self._final_shape = plan.state_shape
         self._building_shape = unfinished_shape(self._final_shape)
         self._retry = retry
         self._states = RemoteStates(store, processor, WriteMode.READ_MERGE_WRITE, retry)

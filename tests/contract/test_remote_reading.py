@@ -22,6 +22,7 @@ from support.stores import (
 )
 
 import penstock as ps
+from penstock.processors.declare import plan_of
 from penstock.processors.keyed_state import encode_window_key
 from penstock.processors.shard import StatePosition
 from penstock.processors.time import Window
@@ -38,7 +39,7 @@ def test_results_can_be_queried(url: str, opened: StateOpener) -> None:
     folder = opened.folder(remote_states(url, processor, write_mode=APPENDING))
     owners = [folder.open(identity_of(processor, bucket)) for bucket in range(hits.buckets)]
     with read_results(url, processor) as results:
-        bucket = {key: processor.inputs()[0].bucket_of(key) for key in ("a", "*b?", "c")}
+        bucket = {key: plan_of(processor).inputs[0].bucket_of(key) for key in ("a", "*b?", "c")}
         for key, hour in (("a", 0), ("a", 2), ("*b?", 0), ("c", 0), ("c", -1)):
             for seen in (1, 2):
                 slot = encode_window_key(key, hour * HOUR)
@@ -70,7 +71,7 @@ def test_a_query_returns_every_kind_of_written_result(url: str, opened: StateOpe
     for monoid in monoids:
         processor = aggregator(monoid)
         with read_results(url, processor) as results:
-            bucket = processor.inputs()[0].bucket_of("a")
+            bucket = plan_of(processor).inputs[0].bucket_of("a")
             for writing in (OVERWRITING, APPENDING):
                 states = opened.folder(remote_states(url, processor, write_mode=writing))
                 states.open(identity_of(processor, bucket)).save(lifted(monoid, a=3))

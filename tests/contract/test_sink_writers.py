@@ -29,7 +29,7 @@ from support.subjects import EXACT, MEMORY, Subject
 import penstock as ps
 from penstock.backfill.outputs.parquet_sink import ParquetWriter
 from penstock.backfill.warehouse import RecordColumns
-from penstock.processors.declare import write_accepted
+from penstock.processors.declare import plan_of, write_accepted
 from penstock.state.files import FileStore
 from penstock.state.remote import StoreRetry
 from penstock.state.remote.addresses import address_of
@@ -428,9 +428,9 @@ def test_rows_in_postgresql_equal_the_truth_after_a_death_before_each_sort_of_op
     for label, at in first.items():
         for disk in (Disk.SAME, Disk.NONE):
             trial = Trial(subject, [Crash(at, disk), Crash(at + 5, Disk.SAME)])
-            record = trial.processor.sinks()[0].record
+            record = plan_of(trial.processor).sinks[0].record
             table = Table(postgres, record, None)  # type: ignore[arg-type]
-            name = trial.processor.sinks()[0].name
+            name = plan_of(trial.processor).sinks[0].name
             rows = PostgresRowStore(table.declared, address_of(postgres.url))
             with closing(rows):
                 monkeypatch.setitem(trial.driver._rows, name, rows)

@@ -32,6 +32,7 @@ from penstock.ops.kernel import Environment
 from penstock.ops.kernel.shards import backups
 from penstock.ops.start.dev_services.hdfs import HdfsService
 from penstock.ops.start.dev_services.services import LocalServices
+from penstock.processors.declare import plan_of
 from penstock.processors.shard import StatePosition
 from penstock.state import ShardIdentity
 from penstock.state.backups import newest_position
@@ -117,7 +118,7 @@ class BackedUp(Job):
 
     def backed_up(self) -> list[int]:
         """Return the position of each bucket's newest backup."""
-        place, shape = self.place(), self.subject.make(self.prefix).state_shape() or ""
+        place, shape = self.place(), plan_of(self.subject.make(self.prefix)).state_shape or ""
         identities = [ShardIdentity(f"{self.prefix}.subject", number, shape) for number in range(BUCKETS)]
         found: list[StatePosition] = [newest_position(place, identity) or StatePosition() for identity in identities]
         return [position.offsets.get(self.category, 0) for position in found]

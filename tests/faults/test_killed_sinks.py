@@ -18,6 +18,7 @@ from support.verdicts import state_of
 from support.victims import Kill
 
 import penstock as ps
+from penstock.processors.declare import plan_of
 from penstock.processors.shard import Gap, Step
 from penstock.state.sinks.table_columns import create_table
 from penstock.transport.kafka import KafkaBus
@@ -32,7 +33,7 @@ def test_rows_equal_the_truth_after_a_kill(
     """A worker dies before its rows are written. Its successor dies after they are written, before the group's commit."""
     subject = Subject(kind, EXACT, EXACT, sink=postgres.url)
     job = create_job(subject, EVENTS, prefix, kafka_bus, tmp_path)
-    [table] = subject.make(prefix).sinks()
+    [table] = plan_of(subject.make(prefix)).sinks
     assert isinstance(table, ps.sinks.PostgresSink)
     with postgres.session() as session:
         session.execute(create_table(table.table, table.columns, []).encode())

@@ -16,6 +16,7 @@ from support.trials import create_job, expect_guarantees
 from support.verdicts import send
 from support.victims import LIMIT_S, REFUSED, Job, Kill, exit_code_of
 
+from penstock.processors.declare import plan_of
 from penstock.processors.shard import Gap, StatePosition, steps_of
 from penstock.state import ShardIdentity
 from penstock.state.backups import newest_position
@@ -27,7 +28,7 @@ BEFORE, AFTER = events(200), events(150, start=200)
 
 def backed_up(job: Job) -> list[StatePosition]:
     """Return the position of each bucket's newest backup."""
-    place, shape = LocalFileStore(job.backups or Path()), job.subject.make(job.prefix).state_shape() or ""
+    place, shape = LocalFileStore(job.backups or Path()), plan_of(job.subject.make(job.prefix)).state_shape or ""
     identities = [ShardIdentity(f"{job.prefix}.subject", number, shape) for number in range(BUCKETS)]
     return [newest_position(place, identity) or StatePosition() for identity in identities]
 

@@ -20,7 +20,7 @@ from penstock.backfill.steps import name_in_batch
 from penstock.backfill.warehouse import Warehouse, open_warehouse
 from penstock.ops.kernel import Driver
 from penstock.processors.apps import AppName
-from penstock.processors.declare import AnyCategory, Destination, Sink
+from penstock.processors.declare import AnyCategory, Destination, Sink, plan_of
 from penstock.transport import Bucket
 
 APP = AppName(Path(latest.__file__))
@@ -72,7 +72,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 @pytest.mark.parametrize("processor", Driver(latest).app.processors, ids=lambda processor: processor.__name__)
 def test_the_last_output_of_each_key_is_the_streams(world: World, processor: Any) -> None:
     """The key of the table may be the key of the events alone, without the window."""
-    [destination] = processor.destinations()
+    [destination] = plan_of(processor).destinations
     streamed = world.streamed(destination)
 
     assert len(streamed) == latest.CUSTOMERS

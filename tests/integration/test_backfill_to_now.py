@@ -28,6 +28,7 @@ from penstock.backfill.warehouse import DAY_MS, day_of, open_warehouse
 from penstock.ops.kernel import Environment, assemble_worker, ends_of, prepare
 from penstock.ops.shell.command_line.main import app
 from penstock.processors.apps import AppName
+from penstock.processors.declare import plan_of
 from penstock.state.files import LocalFileStore
 from penstock.transport import Bucket, CategorySpec, Outgoing, Position, create_missing_categories
 from penstock.transport.codecs import Codecs
@@ -204,12 +205,12 @@ class World:
         around = Environment(self.folder / "states", LocalFileStore(self.folder / backups), timedelta(seconds=0.5))
         targets = {
             bucket: self.bus.catalog.stable_ends(bucket.category)[bucket.number]
-            for bucket in ends_of(processor.inputs(), self.bus)
+            for bucket in ends_of(plan_of(processor).inputs, self.bus)
         }
         deadline = time.monotonic() + 2 * LIMIT_S
         with assemble_worker(prepare(processor, self.bus), self.bus, around) as worker:
             worker.run(lambda it: it.has_reached(targets) or time.monotonic() > deadline)
-        category = processor.outputs()[0]
+        category = plan_of(processor).outputs[0]
         scanner = self.bus.scanner([Position(Bucket(category.name, 0), 0)])
         found: list[Any] = []
         polled = scanner.poll(1.0)

@@ -24,7 +24,7 @@ from penstock.backfill.warehouse import DAY_MS, Listing, Warehouse, open_warehou
 from penstock.ops.kernel import Environment, assemble_worker, ends_of, prepare
 from penstock.ops.kernel.shards.resume_checks import MaintenanceUnfinished
 from penstock.processors.apps import AppName
-from penstock.processors.declare import Processor
+from penstock.processors.declare import Processor, plan_of
 from penstock.state.files import LocalFileStore
 from penstock.transport import Bucket, CategorySpec, GroupInUse, Outgoing, create_missing_categories
 from penstock.transport.codecs import Codecs
@@ -83,14 +83,14 @@ class World:
 
     def run(self, processor: type[Processor], states: str) -> list[Any]:
         """Run a worker to the end of the bus and return its outputs."""
-        begin = {category.name: dict(self.bus.ends(category.name)) for category in processor.outputs()}
+        begin = {category.name: dict(self.bus.ends(category.name)) for category in plan_of(processor).outputs}
         around = Environment(self.folder / states, self.place, timedelta(seconds=0.05))
-        targets = ends_of(processor.inputs(), self.bus)
+        targets = ends_of(plan_of(processor).inputs, self.bus)
         deadline = time.monotonic() + LIMIT_S
         with assemble_worker(prepare(processor, self.bus), self.bus, around) as worker:
             worker.run(lambda it: it.has_reached(targets) or time.monotonic() > deadline)
         written: list[Any] = []
-        for category in processor.outputs():
+        for category in plan_of(processor).outputs:
             for number, offset in begin[category.name].items():
                 end = self.bus.ends(category.name)[number]
                 messages = list(self.bus.slice(Bucket(category.name, number), offset, end))

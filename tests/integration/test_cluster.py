@@ -23,6 +23,7 @@ from penstock.backfill.run import BootstrapTarget, NodeResult, bootstrap, run_ba
 from penstock.backfill.warehouse import Warehouse, open_warehouse
 from penstock.ops.kernel import Driver
 from penstock.processors.apps import AppName
+from penstock.processors.declare import plan_of
 from penstock.state.files import LocalFileStore
 from penstock.transport import Bucket, CategorySpec, Outgoing, Position
 from penstock.transport.memory import MemoryBus
@@ -161,7 +162,7 @@ def streamed(name: AppName, warehouse: Warehouse) -> tuple[MemoryBus, dict[str, 
     """Process and archive the stream; return its bus, and its last output for each key and time."""
     app = name.load()
     driver = Driver([processor for processor in app.processors if processor.__name__ != "See"])
-    [readings] = app.processor("See").inputs()
+    [readings] = plan_of(app.processor("See")).inputs
     driver.send(readings, [readings.record(f"m{n % 7}", n * 1000, n % 25) for n in range(EVENTS)])
     categories = driver.app.categories()
     ends = {Bucket(c.name, number): end for c in categories for number, end in driver.bus.describe(c.name).ends.items()}

@@ -9,6 +9,7 @@ import pytest
 from support.cli import Cli
 
 from penstock import notebook
+from penstock.processors.declare import plan_of
 from penstock.testing import load_app
 
 APP = """
@@ -41,7 +42,7 @@ def test_a_notebook_reads_and_replays_the_topic_of_an_app(
     lines = "".join(json.dumps(sale) + "\n" for sale in sent)
     cli.ok("category", "send", f"{prefix}.sales", "--app", "app.py", stdin=lines)
     [processor] = load_app(cli.folder / "app.py").processors
-    [sales], [doubled] = processor.inputs(), processor.outputs()
+    [sales], [doubled] = plan_of(processor).inputs, plan_of(processor).outputs
     monkeypatch.setenv("PENSTOCK_KAFKA", kafka)
 
     results = []

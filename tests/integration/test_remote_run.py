@@ -13,6 +13,7 @@ from support.databases import PASSWORD, Redis
 from support.meters import HOUR, readings
 
 from penstock.processors.apps import AppName
+from penstock.processors.declare import plan_of
 
 REMOTE = '''
 import penstock
@@ -89,7 +90,7 @@ def test_a_query_combines_batch_days_with_the_store(cli: Cli, app: Path, prefix:
     cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(200))
     ran = cli("run", f"{path}:Hours", "--until-end", PENSTOCK_STORE=redis_server.url)
     assert ran.returncode == 0, ran.stderr
-    hours = AppName(path, "Hours").load().processors[0].outputs()[0]
+    hours = plan_of(AppName(path, "Hours").load().processors[0]).outputs[0]
     write_batch(cli.folder / "batch", hours, [hours.record("m3", 0, -1), hours.record("m3", 24 * HOUR, -1)])
     asked = [
         "--hybrid",

@@ -21,7 +21,7 @@ from support.cli import Cli
 from support.meters import readings
 
 from penstock.ops.start.dev_services.services import running_hdfs
-from penstock.processors.declare import Aggregator, Processor, Stateful
+from penstock.processors.declare import Aggregator, Processor, Stateful, plan_of
 from penstock.processors.keyed_state import encode_window_key
 from penstock.processors.shard import StatePosition
 from penstock.processors.time import BoundedOutOfOrderness, Clock, ShardTime, Timers
@@ -106,7 +106,7 @@ def declared(folder: Path, name: str) -> type[Any]:
 
 
 def identity_of(processor: type[Processor], bucket: int) -> ShardIdentity:
-    shape = processor.state_shape()
+    shape = plan_of(processor).state_shape
     assert shape is not None
     return ShardIdentity(processor.name, bucket, shape)
 

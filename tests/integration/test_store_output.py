@@ -20,7 +20,7 @@ from penstock.backfill.spark import spark_session
 from penstock.backfill.warehouse import DAY_MS, open_warehouse
 from penstock.ops.kernel import Environment, assemble_worker, ends_of, prepare
 from penstock.processors.apps import AppName
-from penstock.processors.declare import Aggregator, bucket_of
+from penstock.processors.declare import Aggregator, bucket_of, plan_of
 from penstock.processors.keyed_state import encode_window_key
 from penstock.state import ShardIdentity
 from penstock.state.errors import ForeignState
@@ -128,7 +128,7 @@ class World:
 
     def run(self, processor: type[Aggregator]) -> None:
         """Run a worker to the end of the bus."""
-        targets, deadline = ends_of(processor.inputs(), self.bus), time.monotonic() + LIMIT_S
+        targets, deadline = ends_of(plan_of(processor).inputs, self.bus), time.monotonic() + LIMIT_S
         around = Environment(self.folder / "state", store=self.url)
         with assemble_worker(prepare(processor, self.bus), self.bus, around) as worker:
             worker.run(lambda it: it.has_reached(targets) or time.monotonic() > deadline)
@@ -143,7 +143,7 @@ class World:
         bucket = bucket_of(key.encode(), uses.buckets)
         states = remote_states(self.url, processor)
         with closing(states):
-            state = states.open(ShardIdentity(processor.name, bucket, processor.state_shape()))
+            state = states.open(ShardIdentity(processor.name, bucket, plan_of(processor).state_shape))
             state.save({encode_window_key(key, start): processor.monoid.encode(processor.monoid.lift(observation))})
 
     def refill(self, processor: type[Aggregator], first: date, last: date) -> StoreBackfillResult:

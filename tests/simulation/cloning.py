@@ -23,6 +23,7 @@ from penstock.ops.change.snapshots.snapshot import Snapshot, SnapshotError
 from penstock.ops.kernel import changelog_of
 from penstock.processors.apps import App, renamed_categories
 from penstock.processors.apps.clones import cloned, own_name
+from penstock.processors.declare import plan_of
 from penstock.processors.shard import StatePosition
 from penstock.processors.time import with_renamed_inputs
 from penstock.transport import Bucket, Bus, BusError, rewrite_changelog_bucket
@@ -251,5 +252,5 @@ def _begins_of(processor: type[Any], snapshot: Snapshot) -> dict[str, dict[int, 
             number: in_flight.get((category.name, number), (end, end))[0]
             for number, end in snapshot.ends[category.name].items()
         }
-        for category in original_of(processor).written_categories()
+        for category in plan_of(original_of(processor)).written_categories
     }

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import fastavro
 import msgspec
 
-from penstock.processors.declare import bucket_of
+from penstock.processors.declare import bucket_of, plan_of
 from penstock.state.remote.protocols import Parts
 from penstock.transport import Bucket
 from penstock.transport.codecs import decode_dead_letter
@@ -123,7 +123,7 @@ def _joined(parts: Parts) -> bytes:
 def expect_read(world: World) -> None:
     """Expect that every processor has read and saved all of its input."""
     for node, processor in world.processors.items():
-        for category in processor.inputs():
+        for category in plan_of(processor).inputs:
             committed = world.bus.committed(processor.name, category.name)
             for number in world.bus.ends(category.name):
                 bucket = Bucket(category.name, number)

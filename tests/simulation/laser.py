@@ -18,7 +18,7 @@ from penstock.ops.kernel import Worker
 from penstock.ops.serve.latest.pairs import NotServed
 from penstock.ops.serve.latest.served_pairs import ServedPairs
 from penstock.ops.serve.latest.table import LatestTable, Pair
-from penstock.processors.declare import bucket_of
+from penstock.processors.declare import bucket_of, plan_of
 from penstock.transport import Bucket, Bus
 
 from .inputs import BASE_MS, KEYS, active_keys, is_deletion
@@ -92,7 +92,7 @@ class Tiers:
 
     def start(self, node: Node, process: Process, bus: Bus) -> Tier:
         """Return the server of a process that starts."""
-        [category] = self._world.processors[node].inputs()
+        [category] = plan_of(self._world.processors[node]).inputs
         table = table_of(node.name, category, node.kind)
         error_ms, clock = self._rng.choice(CLOCK_ERRORS_MS), self._world.clock
 

@@ -16,6 +16,7 @@ from penstock.ops.kernel.shards.backups import WorkerBackups
 from penstock.ops.shell.process.clock import WallClock
 from penstock.processors import PenstockError
 from penstock.processors.apps import upstream_of
+from penstock.processors.declare import plan_of
 from penstock.processors.shard import Gap, Shard
 from penstock.state import ShardIdentity, StateFolder
 from penstock.transport import Bus, Clusters, placement_of
@@ -254,7 +255,7 @@ class Machines:
             return lambda _: False
         apps = list(world.processors.values())
         at_end = UntilEnd(
-            ends_of(type(processor).sources(), bus),
+            ends_of(plan_of(processor).sources, bus),
             processor.name,
             bus,
             upstream=[each.name for each in upstream_of(type(processor), apps)],
@@ -269,7 +270,7 @@ class Machines:
 
     def _with_second_cluster(self, home: MemoryBus, process: Process, processor: type[ps.Processor]) -> Bus:
         """Return a bus that also contains the processor's outputs on the second cluster."""
-        placement = placement_of(processor.outputs())
+        placement = placement_of(plan_of(processor).outputs)
         if not placement:
             return home
         world = self._world
@@ -279,7 +280,7 @@ class Machines:
     def _archive(self, bus: MemoryBus) -> None:
         world = self._world
         files = SimulatedFiles(world.warehouse.memory, self._scheduler, world.injector.warehouse_is_unreachable)
-        categories = {c.name: c for processor in world.processors.values() for c in processor.inputs()}
+        categories = {c.name: c for processor in world.processors.values() for c in plan_of(processor).inputs}
         archiver(bus, [categories[name] for name in world.scenario.sources], files, world.clock).run()
 
     def _states(self, node: Node, machine: Machine, process: Process, processor: ps.Processor) -> StateFolder:
@@ -298,7 +299,7 @@ class Machines:
         if not has_backups or machine.process is None:
             return NoBackups()
         worker_backups = self._worker_backups(machine.disk, machine.process)
-        shape = processor.state_shape()
+        shape = plan_of(processor).state_shape
         if machine.is_standby and shape is not None:
             worker_backups.stand_by(lambda bucket: ShardIdentity(processor.name, bucket, shape), processor.name)
         return worker_backups

@@ -14,7 +14,7 @@ from penstock.ops.change.maintenance.processor_positions import LocalStates
 from penstock.ops.change.maintenance.reset import perform_reset
 from penstock.ops.change.snapshots.restoring import plan_restore_alone
 from penstock.ops.change.snapshots.snapshot import Snapshot, SnapshotError
-from penstock.processors.declare import Processor
+from penstock.processors.declare import Processor, plan_of
 from penstock.processors.shard import StatePosition, Step, is_remote, steps_of
 from penstock.transport import BusError
 from penstock.transport.memory import MemoryBus
@@ -36,7 +36,9 @@ PROBABILITY = 0.5
 def _can_go_back(processor: type[Processor]) -> bool:
     """Return whether a processor has local state that the events alone lead to."""
     return (
-        processor.state_shape() is not None and not is_remote(processor) and Step.LOG_CHANGES not in steps_of(processor)
+        plan_of(processor).state_shape is not None
+        and not is_remote(processor)
+        and Step.LOG_CHANGES not in steps_of(processor)
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from support.kinds import HOUR_MS, Event
 
-from penstock.processors.declare import AnyCategory, MessageHeaders
+from penstock.processors.declare import AnyCategory, MessageHeaders, plan_of
 from penstock.transport import Outgoing
 from penstock.transport.codecs import Codecs
 from penstock.transport.memory.log import MessageState
@@ -131,7 +131,7 @@ class Source:
 
     @cached_property
     def _categories(self) -> dict[str, AnyCategory]:
-        return {c.name: c for processor in self._world.processors.values() for c in processor.inputs()}
+        return {c.name: c for processor in self._world.processors.values() for c in plan_of(processor).inputs}
 
     def _publish_watermark(self, name: str, turn: int) -> None:
         scenario = self._world.scenario

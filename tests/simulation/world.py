@@ -14,6 +14,7 @@ from support.warehouses import MemoryWarehouse
 
 import penstock as ps
 from penstock.backfill import BackfillRefused
+from penstock.processors.declare import plan_of
 from penstock.state.sinks import MemoryRows
 from penstock.transport import BusUnreachable, CategorySpec, create_missing_categories
 from penstock.transport.memory import MemoryBus
@@ -148,9 +149,13 @@ class World:
             self._run_to_the_end()
 
     def _create_categories(self) -> None:
-        categories = (c for processor in self.processors.values() for c in (*processor.inputs(), *processor.outputs()))
+        categories = (
+            c
+            for processor in self.processors.values()
+            for c in (*plan_of(processor).inputs, *plan_of(processor).outputs)
+        )
         for processor in self.processors.values():
-            for category in processor.side_inputs():
+            for category in plan_of(processor).side_inputs:
                 self.bus.create(CategorySpec.of(category))
         for category in {category.name: category for category in categories}.values():
             self.cluster_of(category.name).add(CategorySpec.of(category))
@@ -161,7 +166,7 @@ class World:
         for processor in self.processors.values():
             if issubclass(processor, ps.LookupJoin):
                 processor._environment = self.rows.environment()
-            if processor.side_inputs():
+            if plan_of(processor).side_inputs:
                 self.table_writer = TableWriter(self)
 
     def _heal(self) -> None:

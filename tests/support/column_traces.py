@@ -10,7 +10,7 @@ import penstock as ps
 from penstock.ops.kernel import Driver
 from penstock.ops.kernel.loop import batch_intake, batch_sizer
 from penstock.processors import PenstockError
-from penstock.processors.declare import dead_letters_of
+from penstock.processors.declare import dead_letters_of, plan_of
 from penstock.transport import Bucket
 
 START_MS = 1_700_000_000_000
@@ -18,22 +18,38 @@ START_MS = 1_700_000_000_000
 
 def traces_of_both(processor: type[ps.Processor], chunks: Sequence[Sequence[Any]]) -> tuple[list[Any], list[Any]]:
     """Return what a run leaves behind after each chunk of events or messages: in columns, and event by event."""
-    by_event = type(processor.__name__, (processor,), {"stream_columns": classmethod(lambda _: None)})
+    by_event = _by_event(processor)
     # Several batches between two checkpoints, so that partials grow.
     with patch.object(batch_intake, "LEAST_COLUMNS", 1), patch.multiple(batch_sizer, FIRST_BATCH=5, MAX_GROWTH=1):
         return _traces(processor, chunks), _traces(by_event, chunks)
 
 
+def _by_event(processor: type[ps.Processor]) -> type[ps.Processor]:
+    """Return a processor that gets no columns."""
+    by_event = type(processor.__name__, (processor,), {})
+
+    kind: Any = type(plan_of(processor))
+
+    class ByEvent(kind, of=by_event):  # type: ignore[misc, call-arg]  # a dynamic base
+        """A plan without columns."""
+
+        @property
+        def stream_columns(self) -> None:
+            return None
+
+    return by_event
+
+
 def _traces(processor: type[ps.Processor], chunks: Sequence[Sequence[Any]]) -> list[Any]:
     driver = Driver(processor, start_ms=START_MS + 60_000)
-    [source] = processor.sources()
+    [source] = plan_of(processor).sources
     found: list[Any] = []
     for chunk in chunks:
         try:
             driver.send(source, chunk)
         except PenstockError as error:
             found.append(f"{type(error).__name__}: {error}")
-        found += [_messages(driver, category) for category in (*processor.outputs(), dead_letters_of(processor))]
+        found += [_messages(driver, category) for category in (*plan_of(processor).outputs, dead_letters_of(processor))]
         found.append(_states(driver, processor))
         metrics = driver.metrics(processor).counts()
         found.append({name: value for name, value in metrics.items() if isinstance(value, int)})

@@ -17,6 +17,7 @@ from penstock.ops.kernel.loop.offset_limits import NO_LIMITS
 from penstock.ops.kernel.shards.backup_protocol import Backups, NoBackups
 from penstock.ops.kernel.testing import InlineExecutor
 from penstock.ops.shell import SteeredClock
+from penstock.processors.declare import plan_of
 from penstock.state.files import LocalFileStore
 from penstock.state.local import RocksStateFolder, current, opened_read_only
 from penstock.transport import Bucket, CategorySpec, outgoing
@@ -81,7 +82,7 @@ class Machine:
         limits: RunLimits = NO_LIMITS,
     ) -> None:
         """Read to the end or to limits, save, and stop."""
-        targets = ends_of(processor.inputs(), self.bus) | dict(limits.offsets)
+        targets = ends_of(plan_of(processor).inputs, self.bus) | dict(limits.offsets)
         with self.working(processor, backups, from_earliest=from_earliest, limits=limits) as worker:
             worker.run_once()
             while not worker.has_reached(targets):
@@ -90,7 +91,7 @@ class Machine:
     def back_up(self, processor: type[ps.Processor]) -> None:
         """Back up every state of this machine."""
         local = LocalStates(processor, self.states, self.place)
-        for bucket in range(processor.inputs()[0].buckets):
+        for bucket in range(plan_of(processor).inputs[0].buckets):
             if current(local.folder(bucket)) is not None:
                 store_backup(local, bucket)
 
@@ -102,7 +103,7 @@ class Machine:
     def state(self, processor: type[ps.Processor]) -> dict[bytes, bytes]:
         """Return the saved values of all shards by key or slot."""
         local, found = LocalStates(processor, self.states, None), dict[bytes, bytes]()
-        for bucket in range(processor.inputs()[0].buckets):
+        for bucket in range(plan_of(processor).inputs[0].buckets):
             folder = current(local.folder(bucket))
             if folder is not None:
                 with opened_read_only(folder) as state:
@@ -113,7 +114,7 @@ class Machine:
 def create_categories(bus: MemoryBus, processors: Iterable[type[ps.Processor]]) -> None:
     """Create the categories of processors."""
     for category in {
-        c.name: c for processor in processors for c in (*processor.inputs(), *processor.outputs())
+        c.name: c for processor in processors for c in (*plan_of(processor).inputs, *plan_of(processor).outputs)
     }.values():
         if category.name not in bus.names():
             bus.create(CategorySpec.of(category))

@@ -15,6 +15,7 @@ from penstock.ops.change.maintenance.migration import perform_migration
 from penstock.ops.change.maintenance.migration_plan import MigrationPlan, plan_migration
 from penstock.ops.change.maintenance.state_conversion import StateFunction
 from penstock.ops.kernel.shards.backups import WorkerBackups
+from penstock.processors.declare import plan_of
 from penstock.state.files import LocalFileStore
 from penstock.transport.memory import MemoryBus
 from penstock.transport.tables import AtGap, no_gap
@@ -207,7 +208,7 @@ def finish(machine: Machine, processor: type[ps.Processor], backups: WorkerBacku
 
 def outputs_of(machine: Machine, processor: type[ps.Processor]) -> list[Any]:
     """Return all outputs in an order that does not depend on buckets."""
-    return sorted((line.customer, line.at, line.said) for line in read(machine.bus, processor.outputs()[0]))
+    return sorted((line.customer, line.at, line.said) for line in read(machine.bus, plan_of(processor).outputs[0]))
 
 
 @cache

@@ -11,7 +11,7 @@ import msgspec
 
 import penstock as ps
 from penstock.ops.kernel import changelog_of
-from penstock.processors.declare import bucket_of
+from penstock.processors.declare import bucket_of, plan_of
 from penstock.processors.shard import is_remote
 from penstock.transport import Bucket, Outgoing
 
@@ -99,9 +99,9 @@ class Trial:
 
     def _write(self, batch: Sequence[Event]) -> None:
         if self.subject.kind == "table":
-            self.driver.send(self.processor.inputs()[1], batch)
+            self.driver.send(plan_of(self.processor).inputs[1], batch)
             return
-        inputs = self.processor.inputs()
+        inputs = plan_of(self.processor).inputs
         for number, category in enumerate(inputs):
             self.driver._write(
                 category, [category.record(*msgspec.structs.astuple(event)) for event in batch[number :: len(inputs)]]
@@ -110,7 +110,7 @@ class Trial:
 
     def _write_rows(self, turn: int) -> None:
         """Write rows of a table, and delete one."""
-        table, deleted = self.processor.inputs()[0], f"k{turn % 3}"
+        table, deleted = plan_of(self.processor).inputs[0], f"k{turn % 3}"
         rows = [Answer(f"k{key}", turn, 10 * turn + key) for key in range(0, KEYS, 1 + turn % 2)]
         self.driver._write(table, rows)
         self.driver.bus.writer().send(table.name, [Outgoing(deleted.encode(), None)])
@@ -123,7 +123,7 @@ class Trial:
         self.met |= {event.number: latest.get(event.key) for event in batch}
 
     def _publish_watermark(self, turn: int) -> None:
-        with ps.watermarks.WatermarkWriter(self.driver.bus, self.processor.inputs()[0].name) as injector:
+        with ps.watermarks.WatermarkWriter(self.driver.bus, plan_of(self.processor).inputs[0].name) as injector:
             injector.advance(self._published_ms(turn))
 
     def _published_ms(self, turn: int) -> int:
@@ -143,10 +143,10 @@ class Trial:
         return self._read("late")
 
     def _read(self, name: str) -> Outputs:
-        categories = {category.name: category for category in self.processor.outputs()}
+        categories = {category.name: category for category in plan_of(self.processor).outputs}
         found = categories.get(f"x.{name}")
         if self.subject.sink and name == KINDS[self.subject.kind].writes:
-            return [msgspec.to_builtins(row) for row in self.driver.rows(self.processor.sinks()[0])]
+            return [msgspec.to_builtins(row) for row in self.driver.rows(plan_of(self.processor).sinks[0])]
         return [] if found is None else [msgspec.to_builtins(one) for one in self.driver.read(found)]
 
     @cached_property
@@ -220,7 +220,7 @@ def moments_of(subject: Subject) -> Sequence[str]:
 def can_lose_disk(subject: Subject) -> bool:
     """Tell whether a subject has a local state."""
     made = subject.make("x")
-    return made.state_shape() is not None and not is_remote(made)
+    return plan_of(made).state_shape is not None and not is_remote(made)
 
 
 def _bucket(key: str) -> int:

@@ -16,6 +16,7 @@ from penstock.ops.look_back.replay.debugger import only
 from penstock.ops.look_back.replay.event_source import EventSource
 from penstock.ops.look_back.replay.outputs import Output, OutputCollector, line_of
 from penstock.ops.look_back.replay.replay import one_by_one
+from penstock.processors.declare import plan_of
 from penstock.transport import Bus
 
 ALL = PastRange(0)
@@ -53,7 +54,7 @@ class ReplayRequest:
         """Run the replay."""
         outputs: list[Output] = []
         taking = OutputCollector(self.processor, self.key, [outputs.append], keeps=True)
-        numbers = range(self.processor.inputs()[0].buckets) if self.numbers is None else self.numbers
+        numbers = range(plan_of(self.processor).inputs[0].buckets) if self.numbers is None else self.numbers
         with (
             closing(open_processor(self.processor, self.bus)) as running,
             past_watermarks(running, self.bus) as upstream,

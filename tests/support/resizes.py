@@ -13,6 +13,7 @@ from typing import Any
 
 import penstock as ps
 from penstock.ops.change.maintenance.resize import ResizePlan, perform_resize, plan_resize
+from penstock.processors.declare import plan_of
 from penstock.state.files import LocalFileStore
 from penstock.transport.memory import MemoryBus
 from penstock.transport.tables import AtGap, no_gap
@@ -79,7 +80,7 @@ KINDS: list[tuple[type[ps.Processor], int]] = [*BY_MULTIPLE, (Hourly, 4), (Remin
 
 def with_buckets(processor: type[ps.Processor], buckets: int) -> type[ps.Processor]:
     """Return a processor whose inputs have another number of buckets."""
-    inputs = [replace(category, buckets=buckets) for category in processor.inputs()]
+    inputs = [replace(category, buckets=buckets) for category in plan_of(processor).inputs]
     reads = {"left": inputs[0], "right": inputs[1]} if issubclass(processor, ps.Join) else {"reads": tuple(inputs)}
     return type(processor.__name__, (processor,), {"name": processor.name, **reads})
 
@@ -100,7 +101,7 @@ def final_events(record: type[Any]) -> list[Any]:
 
 def send(bus: MemoryBus, processor: type[ps.Processor], events: Callable[[type[Any]], list[Any]]) -> None:
     """Write events to each input."""
-    for category in processor.inputs():
+    for category in plan_of(processor).inputs:
         write(bus, category, events(category.record))
 
 
@@ -130,7 +131,7 @@ def finish(machine: Machine, processor: type[ps.Processor]) -> list[Any]:
     machine.run(processor)
     send(machine.bus, processor, final_events)
     machine.run(processor)
-    outputs = read(machine.bus, processor.outputs()[0])
+    outputs = read(machine.bus, plan_of(processor).outputs[0])
     if processor.name == Counted.name:
         outputs = list({(one.customer, one.at): one for one in outputs}.values())
     return sorted((line.customer, line.at, line.said) for line in outputs)

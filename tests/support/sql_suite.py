@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import duckdb
 import msgspec
 
-from penstock.processors.declare import Aggregator, AtCheckpoint, Join, Processor, TableJoin
+from penstock.processors.declare import Aggregator, AtCheckpoint, Join, Processor, TableJoin, plan_of
 from penstock.processors.shard import Step
 from penstock.processors.sql import Relation, SqlApp, SqlText, SqlType, compile_app
 from penstock.processors.sql.cursor import parsed_sql, statements_of
@@ -217,7 +217,7 @@ def streamed(app: SqlApp, batches: Sequence[Rows]) -> Results:
     """Return the final results of an app whose workers crash after two batches: between two steps of a checkpoint, and after the last one."""
     driver = Driver(app.processors, start_ms=2 * HOUR_MS)
     inputs = _inputs(app)
-    has_state = any(processor.state_shape() is not None for processor in app.processors)
+    has_state = any(plan_of(processor).state_shape is not None for processor in app.processors)
     # Without a state, a restart is a restart from the offsets: one of them is enough.
     crashes = _CRASHES if has_state else (_CRASHES[0], [], [])
     for rows, crash in zip(batches, crashes, strict=True):
@@ -233,7 +233,7 @@ def streamed(app: SqlApp, batches: Sequence[Rows]) -> Results:
 
 
 def _inputs(app: SqlApp) -> dict[str, Relation]:
-    read = {category.name for processor in app.processors for category in processor.inputs()}
+    read = {category.name for processor in app.processors for category in plan_of(processor).inputs}
     return {name: app.relations[name] for name in ("items", "views", "orders", "payments") if name in read}
 
 

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any
 
 import penstock as ps
-from penstock.processors.declare import WriteMode
+from penstock.processors.declare import WriteMode, plan_of
 from penstock.processors.keyed_state import Changes, encode_window_key
 from penstock.processors.shard import HeldOutput, StatePosition
 from penstock.state import Outbox, RemoteState, ShardIdentity
@@ -76,7 +76,7 @@ def aggregator(of: ps.monoids.Monoid[Any], windows: Any = None) -> type[ps.Aggre
 
 def identity_of(processor: type[ps.Aggregator], bucket: int = 0) -> ShardIdentity:
     """Return the identity of a processor's shard."""
-    return ShardIdentity(processor.name, bucket, processor.state_shape())
+    return ShardIdentity(processor.name, bucket, plan_of(processor).state_shape)
 
 
 @dataclass(frozen=True)

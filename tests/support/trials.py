@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import penstock as ps
+from penstock.processors.declare import plan_of
 from penstock.transport import CategoryExists, CategorySpec
 from penstock.transport.kafka import KafkaBus
 
@@ -60,7 +61,7 @@ class Source:
 def create_job(subject: Subject, events: Sequence[Event], prefix: str, bus: KafkaBus, folder: Path) -> Job:
     """Create a subject's categories, and write all events."""
     made = subject.make(prefix)
-    for category in made.inputs() + made.outputs():
+    for category in plan_of(made).inputs + plan_of(made).outputs:
         with suppress(CategoryExists):  # two subjects can share a category
             bus.catalog.create(CategorySpec.of(category))
     if events:
@@ -73,7 +74,7 @@ def create_job(subject: Subject, events: Sequence[Event], prefix: str, bus: Kafk
 def expect_remote_guarantees(job: Job, events: Sequence[Event]) -> None:
     """Compare outputs and remote state of an aggregator with its events."""
     subject, made = job.subject, job.subject.make(job.prefix)
-    if made.outputs():
+    if plan_of(made).outputs:
         expect_updates(values(job.kafka, f"{job.prefix}.out"), events, subject.state, subject.output)
     assert issubclass(made, ps.Aggregator)
     with ps.read_results(job.store or "", made) as results:

@@ -25,6 +25,7 @@ from penstock.ops.kernel import Environment, assemble_worker, ends_of, prepare
 from penstock.ops.kernel.loop.until_end import UntilEnd
 from penstock.ops.shell import stop_on_signals
 from penstock.processors import PenstockError
+from penstock.processors.declare import plan_of
 from penstock.processors.shard import Gap
 from penstock.state.files import LocalFileStore
 from penstock.state.local import RocksShardState
@@ -165,7 +166,7 @@ def _work(job: Job, death: Kill | None, up: Event | None = None) -> None:
     if death is not None and death.operation:
         setattr(RocksShardState, death.operation, lambda *_, **__: os.kill(os.getpid(), death.by))
     try:
-        targets = ends_of(processor.inputs(), bus)
+        targets = ends_of(plan_of(processor).inputs, bus)
         with (
             assemble_worker(prepare(processor, bus), bus, job.environment(), at_gap=at_gap) as worker,
             stop_on_signals(worker.stop),

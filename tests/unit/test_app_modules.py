@@ -15,6 +15,7 @@ from support.cli import Cli
 from penstock.backfill.spark import ShippedApp
 from penstock.processors import AppFileError
 from penstock.processors.apps import AppName, Contents, code_beside, names_app, path_in_bundle
+from penstock.processors.declare import plan_of
 
 MODEL = """
 import penstock as ps
@@ -68,7 +69,7 @@ def test_a_package_with_relative_imports_is_named_by_file_or_module(project: Pat
     assert processors_of(name) == ["Totals"]
     assert app.path == Path("shop/app.py")
     assert app.load().processors[0].__module__ == "shop.app"
-    assert app.load().processors[0].inputs()[0] is sys.modules["shop.model"].orders
+    assert plan_of(app.load().processors[0]).inputs[0] is sys.modules["shop.model"].orders
 
 
 def test_a_package_itself_is_an_app(project: Path) -> None:

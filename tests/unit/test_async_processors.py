@@ -30,6 +30,7 @@ from penstock.ops.look_back.replay.debugger import Debugger
 from penstock.ops.shell import SteeredClock
 from penstock.processors import DeclarationError, ProcessorFailed, ending, user_traceback
 from penstock.processors.apps import AppName
+from penstock.processors.declare import plan_of
 from penstock.processors.keyed_state import EmptyState
 from penstock.processors.lifecycle import end
 from penstock.processors.operators import open_operator
@@ -414,7 +415,7 @@ def test_a_driver_in_a_running_loop_is_explained() -> None:
 
 def test_batches_do_not_become_smaller_than_the_concurrency() -> None:
     """A call of a second leaves no time for two; smaller batches would only be slower."""
-    sizer = BatchSizer(10_000, Async.min_batch())
+    sizer = BatchSizer(10_000, plan_of(Async).min_batch)
     clock = SteeredClock()
     for _ in range(20):
         began_s = clock.monotonic_s()
@@ -422,7 +423,7 @@ def test_batches_do_not_become_smaller_than_the_concurrency() -> None:
         sizer.record(sizer.at_most, clock.monotonic_s() - began_s)
 
     assert sizer.at_most == Async.concurrency
-    assert Sync.min_batch() == 1
+    assert plan_of(Sync).min_batch == 1
 
 
 def test_a_replay_has_the_same_outputs(service: Service) -> None:
@@ -488,7 +489,7 @@ class AskedInBatch(Async):
 def test_an_impossible_bound_is_refused(concurrency: int) -> None:
     """The declaration is refused before the first event."""
     with pytest.raises(DeclarationError, match=rf"Few: `concurrency = {concurrency}` must be at least 1"):
-        cast("type[Async]", type("Few", (Async,), {"concurrency": concurrency})).check()
+        plan_of(cast("type[Async]", type("Few", (Async,), {"concurrency": concurrency}))).check()
 
 
 def test_asynchronous_resources_of_other_kinds_are_refused() -> None:
@@ -504,4 +505,4 @@ def test_asynchronous_resources_of_other_kinds_are_refused() -> None:
             return 1, []
 
     with pytest.raises(DeclarationError, match=r"Total.open is `async def`.* Write `def open\(self\):`"):
-        Total.check()
+        plan_of(Total).check()

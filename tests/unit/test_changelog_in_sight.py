@@ -9,6 +9,7 @@ from support.subjects import EXACT, Subject, events
 import penstock as ps
 from penstock.ops.kernel import Driver
 from penstock.ops.kernel.shards import shard_opener
+from penstock.processors.declare import plan_of
 from penstock.state import MemoryStateFolder
 from penstock.transport.memory import MemoryBus
 
@@ -35,7 +36,7 @@ def lost(readers: int) -> tuple[Driver, type[ps.Processor], Late]:
     """Return a processor with two inputs that has lost its disk, and whose changelog is late for a number of readers."""
     processor = Subject("merging", EXACT, EXACT).make("x", ps.CheckpointInterval(events=20))
     driver = Driver(processor)
-    for number, category in enumerate(processor.inputs()):
+    for number, category in enumerate(plan_of(processor).inputs):
         some = EVENTS[number:40:2]
         driver.send(category, [category.record(event.key, event.at, event.number) for event in some])
     late = Late(driver.bus, f"{processor.name}.changelog", readers)
@@ -47,10 +48,10 @@ def test_a_state_is_rebuilt_up_to_the_committed_checkpoint() -> None:
     """The changelog is replayed again; each event counts once, in the chain of its key."""
     driver, processor, late = lost(3)
     restart(driver, processor, Disk.NONE, copy_of(driver, processor))
-    category = processor.inputs()[0]
+    category = plan_of(processor).inputs[0]
     driver.send(category, [category.record(event.key, event.at, event.number) for event in EVENTS[40:]])
     counts: dict[str, list[int]] = {}
-    links = driver.read(processor.outputs()[0])
+    links = driver.read(plan_of(processor).outputs[0])
     for link in links:
         counts.setdefault(link.key, []).append(link.count)
 

@@ -13,6 +13,7 @@ from msgspec.structs import asdict
 
 import penstock as ps
 from penstock.processors.apps import AppName
+from penstock.processors.declare import plan_of
 from penstock.testing import Crash, Driver, Step
 from penstock.transport import WatermarkWriter
 
@@ -25,10 +26,12 @@ def test_the_spike_is_found_and_each_count_is_that_of_a_recount() -> None:
     """The Counter and the Detector crash before they commit."""
     [topics] = AppName.parse(str(EXAMPLE / "topics.sql")).load().processors
     [filtered] = AppName.parse(str(EXAMPLE / "filter.sql")).load().processors
-    [posts] = filtered.inputs()
+    [posts] = plan_of(filtered).inputs
     laser = Driver(topics)
-    laser.send(topics.inputs()[0], [topics.inputs()[0].record(**asdict(airport)) for airport in airport_rows()])
-    subjects = {row.tag: Subject(row.topic, row.region) for row in laser.read(topics.outputs()[0])}
+    laser.send(
+        plan_of(topics).inputs[0], [plan_of(topics).inputs[0].record(**asdict(airport)) for airport in airport_rows()]
+    )
+    subjects = {row.tag: Subject(row.topic, row.region) for row in laser.read(plan_of(topics).outputs[0])}
     talk = Talk()
     said = [
         post
@@ -37,7 +40,7 @@ def test_the_spike_is_found_and_each_count_is_that_of_a_recount() -> None:
     ]
     first = Driver(filtered)
     first.send(posts, [posts.record(**asdict(post)) for post in said])
-    found_tags = sorted(first.read(filtered.outputs()[0]), key=lambda post: post.at)
+    found_tags = sorted(first.read(plan_of(filtered).outputs[0]), key=lambda post: post.at)
     tagged = [TaggedPost(post.at, post.author, post.text, post.tag) for post in found_tags]
     driver = Driver([Tagger, Counter, Detector], sources={Tagger: ps.lookups.MemoryTable(subjects)})
     for begin in range(0, len(tagged), 1_000):
@@ -71,4 +74,4 @@ def test_the_categories_of_the_source_are_those_of_the_apps() -> None:
     """A producer has a declaration of its own."""
     [topics] = AppName.parse(str(EXAMPLE / "topics.sql")).load().processors
 
-    assert airports.record.__struct_fields__ == topics.inputs()[0].record.__struct_fields__
+    assert airports.record.__struct_fields__ == plan_of(topics).inputs[0].record.__struct_fields__

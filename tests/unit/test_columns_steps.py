@@ -36,6 +36,7 @@ from penstock.backfill.warehouse import (
 )
 from penstock.processors import DeclarationError
 from penstock.processors.apps import AppName
+from penstock.processors.declare import plan_of
 from penstock.processors.monoids import (
     Count,
     FirstArrived,
@@ -353,7 +354,7 @@ def test_unsupported_column_declarations_are_refused() -> None:
         (Several, "several"),
     ]:
         with pytest.raises(DeclarationError, match=message):
-            processor.check()
+            plan_of(processor).check()
 
 
 NUMBERS = st.integers(-50, 50)

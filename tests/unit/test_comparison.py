@@ -43,6 +43,7 @@ from penstock.ops.shell import parse_days
 from penstock.ops.shell.terminal import output
 from penstock.processors import DeclarationError
 from penstock.processors.apps import AppName
+from penstock.processors.declare import plan_of
 
 APP = AppName(Path(__file__))
 
@@ -220,7 +221,7 @@ def test_an_estimate_of_an_unknown_field_is_refused() -> None:
         estimates: ClassVar = {"people": ps.monoids.Distinct()}
 
     with pytest.raises(DeclarationError, match=r"'people'.*page, hour, views, visitors"):
-        Misnamed.check()
+        plan_of(Misnamed).check()
 
 
 def rows(*pairs: tuple[int, Any, Any]) -> pa.RecordBatch:

@@ -17,7 +17,7 @@ from penstock.codecs import Debezium
 from penstock.errors import DeclarationError
 from penstock.monoids import Sum
 from penstock.processors import PenstockError
-from penstock.processors.declare import InvalidKey, KeyPart, MessageKeys, content_of_key, key_name
+from penstock.processors.declare import InvalidKey, KeyPart, MessageKeys, content_of_key, plan_of
 from penstock.processors.shard import EventRejected
 from penstock.testing import Driver
 from penstock.transport import Bucket, CategorySpec, MessageCopy, Outgoing, RawBatch
@@ -273,5 +273,5 @@ def test_a_comparison_of_results_excludes_the_key_fields() -> None:
         reads, monoid = orders(), Sum()
         writes = ps.Category("sums", Order, key=("tenant", "order_id"), event_time="at")
 
-    assert list(estimates_of(Sums.outputs()[0], Sums)) == ["note"]
-    assert key_name(Sums) == "tenant, orderId"
+    assert list(estimates_of(plan_of(Sums).outputs[0], Sums)) == ["note"]
+    assert plan_of(Sums).key_name == "tenant, orderId"

@@ -40,7 +40,7 @@ from penstock.ops.status import Alerts
 from penstock.ops.status.alerts.alert_states import ActiveAlert
 from penstock.processors import PenstockError
 from penstock.processors.apps import AppName
-from penstock.processors.declare import DeadLetter
+from penstock.processors.declare import DeadLetter, plan_of
 from penstock.processors.shard import StatePosition
 from penstock.state import ShardIdentity
 from penstock.state.local import RocksStateFolder
@@ -561,7 +561,7 @@ def save_total(site: Site, litres: int) -> None:
 
 def shape(site: Site) -> str:
     processor = AppName(site.state.parent / "app.py").load().processor("Totals")
-    found = processor.state_shape()
+    found = plan_of(processor).state_shape
     assert found is not None
     return found
 
@@ -692,7 +692,7 @@ def test_a_dry_run_uses_the_current_app_file(site: Site, app_file: Path) -> None
 
 def test_a_dry_run_decodes_avro_with_the_schema_of_the_message(site: Site, app_file: Path) -> None:
     """The schema comes from Kafka. An unknown schema is reported."""
-    [packed] = AppName(app_file).load().processor("Unpacking").inputs()
+    [packed] = plan_of(AppName(app_file).load().processor("Unpacking")).inputs
     [value] = Codecs(site.bus).of(packed).encode([packed.record("m1", 5, 3)])
     for written in (value, value[:2] + b"unheard." + value[10:]):
         reject(site, written, "packed", "unpacking")

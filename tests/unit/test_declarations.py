@@ -13,6 +13,7 @@ import pytest
 import penstock as ps
 from penstock.processors import AppFileError, DeclarationError
 from penstock.processors.apps import App, AppName
+from penstock.processors.declare import plan_of
 
 
 class Event(ps.Record, frozen=True):
@@ -86,45 +87,54 @@ def lookup(**attributes: Any) -> Any:
         (lambda: ps.windows.Tumbling(timedelta(0)), "a whole number of milliseconds, at least 1"),
         (lambda: ps.windows.Tumbling(timedelta(microseconds=1500)), "a whole number of milliseconds"),
         (lambda: ps.CheckpointInterval(events=0), "greater than zero"),
-        (lambda: stateless().check(), "has no input"),
-        (lambda: stateless(reads=events, name="orders/eu").check(), "its name 'orders/eu' cannot be part of the names"),
-        (lambda: stateless(reads=events, name="..").check(), "cannot be part of the names"),
-        (lambda: stateless(reads=events, name="").check(), "cannot be part of the names"),
-        (lambda: stateless(reads=events, name="n" * 232).check(), "at most 231"),
+        (lambda: plan_of(stateless()).check(), "has no input"),
         (
-            lambda: stateful(state=int, window=ps.windows.Tumbling(timedelta(hours=1))).check(),
+            lambda: plan_of(stateless(reads=events, name="orders/eu")).check(),
+            "its name 'orders/eu' cannot be part of the names",
+        ),
+        (lambda: plan_of(stateless(reads=events, name="..")).check(), "cannot be part of the names"),
+        (lambda: plan_of(stateless(reads=events, name="")).check(), "cannot be part of the names"),
+        (lambda: plan_of(stateless(reads=events, name="n" * 232)).check(), "at most 231"),
+        (
+            lambda: plan_of(stateful(state=int, window=ps.windows.Tumbling(timedelta(hours=1)))).check(),
             "its kind has no windows",
         ),
         (
-            lambda: stateful(state=int, concurrency=4).check(),
+            lambda: plan_of(stateful(state=int, concurrency=4)).check(),
             "`concurrency`, but its kind processes one event after the other",
         ),
-        (lambda: stateless(reads=events, state=int).check(), "`state`, but its kind keeps no state"),
+        (lambda: plan_of(stateless(reads=events, state=int)).check(), "`state`, but its kind keeps no state"),
         (
-            lambda: stateless(reads=events, ordered=True).check(),
+            lambda: plan_of(stateless(reads=events, ordered=True)).check(),
             "`ordered`, but its kind processes events as they arrive",
         ),
         (
-            lambda: stateless(reads=events, monoid=ps.monoids.Sum()).check(),
+            lambda: plan_of(stateless(reads=events, monoid=ps.monoids.Sum())).check(),
             "`monoid`, but its kind combines no observations",
         ),
-        (lambda: stateful(state=int, emit=ps.AtWatermark()).check(), "`emit`, but its kind writes outputs when"),
         (
-            lambda: stateful(state=int, two_phase=ps.TwoPhase(key="number")).check(),
+            lambda: plan_of(stateful(state=int, emit=ps.AtWatermark())).check(),
+            "`emit`, but its kind writes outputs when",
+        ),
+        (
+            lambda: plan_of(stateful(state=int, two_phase=ps.TwoPhase(key="number"))).check(),
             "`two_phase`, but its kind combines",
         ),
-        (lambda: stateful(state=int, store=ps.RemoteStore()).check(), "`store`, but its kind has no choice"),
-        (lambda: stateless(reads=events, late=ps.OnLate.DROP).check(), "`late`, but for its kind no event is late"),
-        (lambda: aggregator(tombstones=True).check(), "`tombstones`, but its kind receives no tombstones"),
-        (lambda: stateless(reads=events, concurrency=10).check(), "its `process` is no `async def`"),
+        (lambda: plan_of(stateful(state=int, store=ps.RemoteStore())).check(), "`store`, but its kind has no choice"),
         (
-            lambda: type("Bare", (ps.Processor,), {"reads": events}).check(),  # type: ignore[attr-defined]
+            lambda: plan_of(stateless(reads=events, late=ps.OnLate.DROP)).check(),
+            "`late`, but for its kind no event is late",
+        ),
+        (lambda: plan_of(aggregator(tombstones=True)).check(), "`tombstones`, but its kind receives no tombstones"),
+        (lambda: plan_of(stateless(reads=events, concurrency=10)).check(), "its `process` is no `async def`"),
+        (
+            lambda: plan_of(type("Bare", (ps.Processor,), {"reads": events})).check(),
             "derived from penstock.Processor, which is the base of all kinds",
         ),
-        (lambda: stateless(reads="events").check(), "'events' is not a category"),
-        (lambda: stateless(reads=Event).check(), "Event is not a category"),
+        (lambda: plan_of(stateless(reads="events")).check(), "'events' is not a category"),
+        (lambda: plan_of(stateless(reads=Event)).check(), "Event is not a category"),
         (
-            lambda: stateless(reads=events, writes=ps.sinks.PostgresSink).check(),
+            lambda: plan_of(stateless(reads=events, writes=ps.sinks.PostgresSink)).check(),
             "Did you mean an object, `PostgresSink(…)`",
         ),
         (lambda: category(key=Event.key), 'Did you mean `key="key"`'),
@@ -134,46 +144,52 @@ def lookup(**attributes: Any) -> Any:
         (lambda: category(codec="JSON"), "Did you mean `json`"),
         (lambda: category("__consumer_offsets"), "a topic of Kafka itself"),
         (lambda: category(Event, "events"), "Category Event: name=Event has the wrong type"),
-        (lambda: aggregator(monoid=sum).check(), "`monoid = <built-in function sum>`, which is no monoid"),
+        (lambda: plan_of(aggregator(monoid=sum)).check(), "`monoid = <built-in function sum>`, which is no monoid"),
         (
-            lambda: aggregator(emit=ps.AtWatermark).check(),
+            lambda: plan_of(aggregator(emit=ps.AtWatermark)).check(),
             "Declare an AtCheckpoint or an AtWatermark. Did you mean an object",
         ),
-        (lambda: aggregator(window=ps.windows.Tumbling).check(), "`window = Tumbling` has the wrong type"),
-        (lambda: lookup(source=ps.lookups.MemoryTable).check(), "`source = MemoryTable` is no source of rows"),
+        (lambda: plan_of(aggregator(window=ps.windows.Tumbling)).check(), "`window = Tumbling` has the wrong type"),
+        (lambda: plan_of(lookup(source=ps.lookups.MemoryTable)).check(), "`source = MemoryTable` is no source of rows"),
         (
-            lambda: lookup(cache=60).check(),
+            lambda: plan_of(lookup(cache=60)).check(),
             "`cache = 60` has the wrong type. Nothing was read. Declare a Cached or None",
         ),
         (lambda: ps.Alert("slow", "lag_seconds", above="60"), "`above='60'` has the wrong type"),  # type: ignore[arg-type]  # the fault under test
         (
-            lambda: stateless(reads=(events, category("more", buckets=3))).check(),
+            lambda: plan_of(stateless(reads=(events, category("more", buckets=3)))).check(),
             "events has 8 buckets, more has 3 buckets",
         ),
-        (lambda: stateless(reads=events, writes=(category("a"), category("a"))).check(), "an output twice"),
-        (lambda: stateful(state=int, late=category("a"), ordered=True, writes=events).check(), "the same record type"),
-        (lambda: stateful().check(), "Declare `state"),
-        (lambda: stateful(state=0.0).check(), "`state = 0.0` is no type"),
-        (lambda: stateful(state="float").check(), "`state = 'float'` is no type"),
-        (lambda: stateful(state=None).check(), "`state = None` is no type"),
-        (lambda: stateful(state=lambda: 0).check(), "`state = lambda …` is no type"),
-        (lambda: stateful(state=object()).check(), "is no type"),
-        (lambda: stateful(state=Plain).check(), "Plain is neither a record nor a plain type"),
-        (lambda: stateful(state=tuple[int, dict[str, Plain]]).check(), "Plain is neither a record nor a plain type"),
+        (lambda: plan_of(stateless(reads=events, writes=(category("a"), category("a")))).check(), "an output twice"),
+        (
+            lambda: plan_of(stateful(state=int, late=category("a"), ordered=True, writes=events)).check(),
+            "the same record type",
+        ),
+        (lambda: plan_of(stateful()).check(), "Declare `state"),
+        (lambda: plan_of(stateful(state=0.0)).check(), "`state = 0.0` is no type"),
+        (lambda: plan_of(stateful(state="float")).check(), "`state = 'float'` is no type"),
+        (lambda: plan_of(stateful(state=None)).check(), "`state = None` is no type"),
+        (lambda: plan_of(stateful(state=lambda: 0)).check(), "`state = lambda …` is no type"),
+        (lambda: plan_of(stateful(state=object())).check(), "is no type"),
+        (lambda: plan_of(stateful(state=Plain)).check(), "Plain is neither a record nor a plain type"),
+        (
+            lambda: plan_of(stateful(state=tuple[int, dict[str, Plain]])).check(),
+            "Plain is neither a record nor a plain type",
+        ),
         (lambda: category(partitioner="murmur2"), "Did you mean `penstock.Partitioner.MURMUR2`"),
         (lambda: category(key_codec="int64"), "Did you mean `penstock.KeyCodec.INT64`"),
         (lambda: category(codec=ps.codecs.Debezium(values="avro")), "Declare penstock.codecs.Json"),  # type: ignore[arg-type]  # the fault under test
-        (lambda: stateless(reads=events, writes=[others]).check(), "as a tuple, with parentheses"),
-        (lambda: stateful(state=int, checkpoint=5).check(), "such as penstock.CheckpointInterval"),
-        (lambda: type("A", (ps.Aggregator,), {"reads": events}).check(), "Declare such as `monoid"),  # type: ignore[attr-defined]
+        (lambda: plan_of(stateless(reads=events, writes=[others])).check(), "as a tuple, with parentheses"),
+        (lambda: plan_of(stateful(state=int, checkpoint=5)).check(), "such as penstock.CheckpointInterval"),
+        (lambda: plan_of(type("A", (ps.Aggregator,), {"reads": events})).check(), "Declare such as `monoid"),
         (
-            lambda: type("A", (ps.Aggregator,), {"reads": events, "monoid": ps.monoids.Sum}).check(),  # type: ignore[attr-defined]
+            lambda: plan_of(type("A", (ps.Aggregator,), {"reads": events, "monoid": ps.monoids.Sum})).check(),
             "declares the class Sum, not a monoid",
         ),
         (
-            lambda: type(
-                "A", (ps.Aggregator,), {"reads": events, "writes": others, "monoid": ps.monoids.Count()}
-            ).check(),  # type: ignore[attr-defined]
+            lambda: plan_of(
+                type("A", (ps.Aggregator,), {"reads": events, "writes": others, "monoid": ps.monoids.Count()})
+            ).check(),
             "has no result. Define `result",
         ),
     ],

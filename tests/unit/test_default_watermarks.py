@@ -14,6 +14,7 @@ from penstock.ops.kernel import Crash, Driver
 from penstock.ops.kernel.shards.preflight import warn_about_estimates
 from penstock.processors.apps import App, AppName
 from penstock.processors.apps.clones import cloned
+from penstock.processors.declare import plan_of
 
 MINUTE = 60_000
 ESTIMATE, UPSTREAM = ps.watermarks.Confidence(), ps.watermarks.UpstreamWatermark()
@@ -111,7 +112,7 @@ class ByInput(Ship):
 
 def watermarks_in(*app: type[ps.Processor]) -> dict[str, dict[str, ps.watermarks.Watermark]]:
     """Return the watermarks of the processors of an app."""
-    return {each.__name__: dict(each.input_watermarks()) for each in App.of("shop", app).processors}
+    return {each.__name__: dict(plan_of(each).input_watermarks) for each in App.of("shop", app).processors}
 
 
 def test_inputs_that_the_app_writes_have_upstream_watermarks() -> None:
@@ -139,7 +140,7 @@ def test_a_processor_alone_has_an_estimate() -> None:
 
 def test_a_clone_has_the_watermarks_of_its_own_processors() -> None:
     """Its categories have other names."""
-    found = {each.__name__: dict(each.input_watermarks()) for each in cloned([Check, Total], "staging")}
+    found = {each.__name__: dict(plan_of(each).input_watermarks) for each in cloned([Check, Total], "staging")}
 
     assert found == {"Check": {"orders": ESTIMATE}, "Total": {"staging.checked": UPSTREAM}}
 
@@ -155,8 +156,8 @@ def test_one_processor_of_a_file_has_the_same_watermark_as_in_its_app(tmp_path: 
     )
     [total] = AppName.parse(f"{path}:Total").load().processors
 
-    assert dict(total.input_watermarks()) == {"checked": UPSTREAM}
-    assert not total.is_repeatable()
+    assert dict(plan_of(total).input_watermarks) == {"checked": UPSTREAM}
+    assert not plan_of(total).is_repeatable
 
 
 @pytest.mark.parametrize("crash", [False, True])
@@ -216,7 +217,7 @@ def test_a_state_that_does_not_wait_for_event_time_can_be_computed_from_the_arch
     """The default watermark only passes through it. The archive does not record when upstream watermarks arrived."""
     watermarks_in(Check, Total, Seen, DeclaredSeen, Estimated)
 
-    assert [each.waits_for_upstream() for each in (Check, Total, Seen, DeclaredSeen, Estimated)] == [
+    assert [plan_of(each).waits_for_upstream for each in (Check, Total, Seen, DeclaredSeen, Estimated)] == [
         False,
         True,
         False,

@@ -40,7 +40,7 @@ from penstock.ops.deploy.registry import DesiredState, deployments_of
 from penstock.ops.deploy.version import PodSettings, VersionShape
 from penstock.ops.status import observer_factory
 from penstock.processors.apps import AppName, Contents
-from penstock.processors.declare import Processor
+from penstock.processors.declare import Processor, plan_of
 from penstock.state import ShardIdentity
 from penstock.state.files import LocalFileStore
 from penstock.state.local import RocksStateFolder
@@ -278,7 +278,7 @@ def test_a_stateless_processor_may_change_its_inputs(tmp_path: Path) -> None:
 def test_local_state_is_checked_before_the_first_deployment(tmp_path: Path) -> None:
     """`penstock run` may have written it. Changed fields of a record are detected although its name is the same."""
     counting = changed(Totals, state=Count)
-    state = RocksStateFolder(tmp_path / "state").open(ShardIdentity("totals", 0, counting.state_shape() or ""))
+    state = RocksStateFolder(tmp_path / "state").open(ShardIdentity("totals", 0, plan_of(counting).state_shape or ""))
     state.save({b"m1": msgspec.msgpack.encode(Count(3))})
     state.close()
     check(counting, tmp_path, None)

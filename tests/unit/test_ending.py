@@ -18,6 +18,7 @@ from penstock.ops.kernel.loop.until_end import UntilEnd
 from penstock.ops.kernel.telemetry.reports import Counts, report_message
 from penstock.ops.kernel.testing import InlineExecutor
 from penstock.processors.apps import upstream_of
+from penstock.processors.declare import plan_of
 from penstock.state import MemoryStateFolder
 from penstock.transport import BusUnreachable, Outgoing, WatermarkWriter
 from penstock.transport.memory import MemoryBus
@@ -93,7 +94,7 @@ def worker_of(
 def run_to_end(worker: Worker, processor: type[ps.Processor], driver: Driver, turn_s: float = 0.0) -> None:
     """Run a worker until it stops. Each turn of its loop takes `turn_s`."""
     at_end, deadline = (
-        UntilEnd(ends_of(processor.inputs(), driver.bus), processor.name, driver.bus),
+        UntilEnd(ends_of(plan_of(processor).inputs, driver.bus), processor.name, driver.bus),
         time.monotonic() + 120,
     )
 
@@ -294,7 +295,7 @@ def test_a_run_to_the_end_waits_for_those_before_it() -> None:
     driver.bus.writer().send(REPORTS.name, [report_of(Filter)])
     worker = worker_of(Counting, driver, MemoryStateFolder())
     at_end = UntilEnd(
-        ends_of(Counting.inputs(), driver.bus), "counting", driver.bus, upstream=["filter"], clock=driver.clock
+        ends_of(plan_of(Counting).inputs, driver.bus), "counting", driver.bus, upstream=["filter"], clock=driver.clock
     )
     deadline, waited = time.monotonic() + 120, 0
 
@@ -320,7 +321,7 @@ def waiting_for_filter(driver: Driver) -> tuple[Worker, UntilEnd, Callable[[], N
     driver.bus.writer().send(REPORTS.name, [report_message(forever)])
     write(driver.bus, visits, VISITS)
     worker = worker_of(Counting, driver, MemoryStateFolder())
-    ends = ends_of(Counting.inputs(), driver.bus)
+    ends = ends_of(plan_of(Counting).inputs, driver.bus)
 
     def pass_time() -> None:
         driver.clock.advance(REPORT_INTERVAL_S)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.backfill.archive import ArchivedRows
 from penstock.errors import DeclarationError
-from penstock.processors.declare import InvalidRecord
+from penstock.processors.declare import InvalidRecord, plan_of
 from penstock.processors.shard import EventRejected
 from penstock.testing import Driver
 from penstock.transport import Bucket, MessageCopy, Outgoing, RawBatch
@@ -252,10 +252,10 @@ def test_windows_are_the_same_whatever_the_source(source: str) -> None:
     processor = counting(event_time)
     driver = Driver(processor)
     minute_ms = NOON_MS // 60_000 * 60_000
-    driver.send(processor.inputs()[0], [event_at(minute_ms + offset) for offset in (0, 59_000, 60_000)])
+    driver.send(plan_of(processor).inputs[0], [event_at(minute_ms + offset) for offset in (0, 59_000, 60_000)])
     driver.advance(3_600)
 
-    found = {each.window_start: each.events for each in driver.read(processor.outputs()[0])}
+    found = {each.window_start: each.events for each in driver.read(plan_of(processor).outputs[0])}
     assert found == {
         datetime.fromtimestamp(minute_ms / 1_000, UTC): 2,
         datetime.fromtimestamp(minute_ms / 1_000 + 60, UTC): 1,
@@ -288,7 +288,7 @@ def test_a_wrong_unit_names_the_right_declaration(declared: Any, factor: float, 
     processor = counting(declared)
     driver = Driver(processor, start_ms=1_800_000_000_000)
     with pytest.raises(EventRejected, match=remedy):
-        driver.send(processor.inputs()[0], [Event("ann", at_ms=int((NOON_MS + n) * factor)) for n in range(3)])
+        driver.send(plan_of(processor).inputs[0], [Event("ann", at_ms=int((NOON_MS + n) * factor)) for n in range(3)])
 
 
 class User(ps.Record, frozen=True, rename="camel"):

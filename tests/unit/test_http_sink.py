@@ -26,6 +26,7 @@ from penstock.ops.kernel import Driver
 from penstock.ops.kernel.shards.sink_writers import OpenSink
 from penstock.ops.kernel.testing import Killed
 from penstock.processors import CallRetry
+from penstock.processors.declare import plan_of
 from penstock.state.sinks.http_writer import HttpWriter
 
 TOKEN = "s3cret"  # noqa: S105 - of a test
@@ -370,7 +371,7 @@ def test_a_missing_variable_or_a_foreign_address_is_refused(monkeypatch: pytest.
     exactly.writes = ps.sinks.HttpSink("https://host/rows", Event)  # type: ignore[attr-defined]
     exactly.output_semantics = ps.Semantics.EXACTLY_ONCE  # type: ignore[attr-defined]
     with pytest.raises(ps.errors.DeclarationError, match=r"cannot guarantee that.*AT_LEAST_ONCE.*AT_MOST_ONCE"):
-        exactly.check()  # type: ignore[attr-defined]
+        plan_of(exactly).check()
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.ops.change.maintenance.state_conversion import fits, own_entries
-from penstock.processors.declare import join_buffers
+from penstock.processors.declare import join_buffers, plan_of
 from penstock.processors.keyed_state import ENGINE_PREFIX
 from penstock.processors.keyed_state.key_layout import CHUNKS, CHUNKS_OF
 from penstock.processors.operators import Operator, entry_key_reader, open_operator
@@ -192,7 +192,7 @@ def test_all_buffered_events_of_a_key_are_shown_and_converted(tmp_path: Path) ->
         [Ask("a", at, 7 * at) for at in range(100)],
         [Bid("a", at, 7 * at + 1) for at in range(100)],
     ]
-    state = RocksStateFolder(tmp_path).open(ShardIdentity("deals", 0, Deals.state_shape() or ""))
+    state = RocksStateFolder(tmp_path).open(ShardIdentity("deals", 0, plan_of(Deals).state_shape or ""))
     with closing(state):
         operator = open_operator(Deals(), state)
         for of_category in events:

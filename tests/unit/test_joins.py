@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.ops.kernel import Crash, Driver
 from penstock.processors import DeclarationError
+from penstock.processors.declare import plan_of
 from penstock.processors.operators import open_operator
 from penstock.processors.shard import Overlay, Step
 from penstock.state import MemoryShardState, MemoryStateFolder
@@ -265,4 +266,4 @@ def test_invalid_joins_are_refused(attributes: dict[str, Any], message: str) -> 
     wrong: type[ps.Join] = type("Wrong", (Inner,), attributes)
 
     with pytest.raises(DeclarationError, match=message):
-        wrong.check()
+        plan_of(wrong).check()

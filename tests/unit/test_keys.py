@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.ops.kernel import Crash, Driver
 from penstock.processors import DeclarationError
-from penstock.processors.declare import InvalidKey, MessageKeys, bucket_of, buckets_of
+from penstock.processors.declare import InvalidKey, MessageKeys, bucket_of, buckets_of, plan_of
 from penstock.processors.declare.partitioner import _FEW, _compiled_hashes
 from penstock.processors.shard import EventRejected, Step
 from penstock.transport import Bucket, Outgoing, outgoing
@@ -76,7 +76,7 @@ def counter(reads: ps.Category[Ride], writes: ps.Category[Total] | tuple[()] = (
 
         def process(self, event: Ride, state: int | None, context: ps.Context) -> tuple[int, list[Total]]:
             count = (state or 0) + 1
-            return count, [Total(context.key, event.at, count)] if Counting.outputs() else []
+            return count, [Total(context.key, event.at, count)] if plan_of(Counting).outputs else []
 
     Counting.writes = writes
     return Counting
@@ -373,9 +373,9 @@ def test_an_unknown_partitioner_needs_a_repartition() -> None:
     """A processor with state per key refuses the category; a Repartition to the same key copies it."""
     source = rides(partitioner=None)
     with pytest.raises(DeclarationError, match=r"the partitioner of rides is unknown .*penstock\.Repartition"):
-        counter(source).check()
+        plan_of(counter(source)).check()
     unchecked: type[ps.Stateful] = type("Unchecked", (counter(source),), {"key_check": False})
-    unchecked.check()
+    plan_of(unchecked).check()
     target = ps.Category("again", Ride, key="user", event_time="at", buckets=8)
     totals = ps.Category("totals", Total, key="key", event_time="at", buckets=1)
     copy: type[ps.Repartition] = type("Copy", (ps.Repartition,), {"reads": source, "writes": target})
@@ -403,7 +403,7 @@ def test_inputs_with_different_partitioning_are_refused(left: dict[str, Any], ri
     wrong.reads = (rides(**left), rides(**right))
 
     with pytest.raises(DeclarationError, match="not co-partitioned"):
-        wrong.check()
+        plan_of(wrong).check()
 
 
 # Key codecs.

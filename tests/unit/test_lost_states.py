@@ -13,6 +13,7 @@ from support.subjects import EXACT, MOST, Subject, complete_ms, events
 
 import penstock as ps
 from penstock.ops.kernel import Crash, Driver
+from penstock.processors.declare import plan_of
 from penstock.processors.shard import Step, steps_of
 from penstock.transport import Outgoing
 
@@ -43,7 +44,7 @@ class Trial:
         """Write further events to one input after another, and the watermarks that an upstream watermark needs."""
         some = EVENTS[self._sent : self._sent + count]
         self._sent += count
-        inputs = self.processor.inputs()
+        inputs = plan_of(self.processor).inputs
         for number, category in enumerate(inputs):
             made = [category.record(event.key, event.at, event.number) for event in some[number :: len(inputs)]]
             self.driver.send(category, made)
@@ -54,12 +55,12 @@ class Trial:
     def pass_time(self, crash: Crash | None = None) -> None:
         """Let an input become idle and an interval end, with an optional crash in the next checkpoint."""
         self.driver.clock.advance(IDLE_S)
-        self.driver.send(self.processor.inputs()[0], [] if crash is None else [crash])
+        self.driver.send(plan_of(self.processor).inputs[0], [] if crash is None else [crash])
         self.driver.run()
 
     def outputs(self) -> Counter[Any]:
         """Return the outputs so far."""
-        return Counter(self.driver.read(self.processor.outputs()[0]))
+        return Counter(self.driver.read(plan_of(self.processor).outputs[0]))
 
 
 def outputs_of(subject: Subject, crash: Crash | None = None, disk: Disk | None = None) -> Counter[Any]:
@@ -156,10 +157,10 @@ def test_no_output_repeats_if_the_last_offset_read_is_a_marker(disk: Disk, has_m
             source.abort()
     _save(driver)
     if has_more_events:
-        driver._write(processor.inputs()[0], EVENTS[8:12])
+        driver._write(plan_of(processor).inputs[0], EVENTS[8:12])
     restart(driver, processor, disk, older)
     _save(driver)
-    written = Counter(driver.read(processor.outputs()[0]))
+    written = Counter(driver.read(plan_of(processor).outputs[0]))
 
     assert written
     assert set(written.values()) == {1}

@@ -13,7 +13,7 @@ import penstock as ps
 from penstock.errors import PenstockError
 from penstock.ops.kernel import prepare
 from penstock.ops.kernel.checkpoint.output_sizes import OutputTooLarge
-from penstock.processors.declare import dead_letters_of
+from penstock.processors.declare import dead_letters_of, plan_of
 from penstock.testing import Driver
 from penstock.transport import MESSAGE_LIMIT, CategorySpec
 from penstock.transport.memory import MemoryBus
@@ -187,5 +187,5 @@ def test_derived_categories_are_made_for_the_messages_of_the_inputs(caplog: pyte
     assert bus.message_limit("fetch.dead_letters") > int(LARGE)
     [line] = [record.getMessage() for record in caplog.records if "fetch.retry_1" in record.getMessage()]
     assert "--topic fetch.retry_1 --add-config max.message.bytes=10535760" in line
-    declared = [CategorySpec.of(dead_letters_of(Remember)), *map(CategorySpec.of, Remember.retry_categories())]
+    declared = [CategorySpec.of(dead_letters_of(Remember)), *map(CategorySpec.of, plan_of(Remember).retry_categories)]
     assert all(int(spec.settings["max.message.bytes"]) > int(LARGE) for spec in declared)

@@ -12,6 +12,7 @@ import pytest
 import penstock as ps
 from penstock.errors import DeclarationError
 from penstock.processors.apps import AppName
+from penstock.processors.declare import plan_of
 
 
 class Order(ps.Record, frozen=True):
@@ -87,7 +88,7 @@ def test_a_method_that_cannot_work_is_refused_before_the_first_event(
 ) -> None:
     """The error contains the correct first line or return statement."""
     with pytest.raises(DeclarationError, match=message) as caught:
-        declared(base, **{name: method}).check()
+        plan_of(declared(base, **{name: method})).check()
     assert "Nothing was read." in str(caught.value)
 
 
@@ -113,7 +114,7 @@ def wrapped(*arguments: Any, **named: Any) -> Any:
 )
 def test_other_methods_are_accepted(method: Any) -> None:
     """They have other names of parameters, defaults or wrappers, or always raise."""
-    declared(ps.Stateless, process=method).check()
+    plan_of(declared(ps.Stateless, process=method)).check()
 
 
 def test_a_misspelled_method_is_named(tmp_path: Path) -> None:
@@ -133,9 +134,7 @@ def test_a_misspelled_method_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("base", BASES)
-@pytest.mark.parametrize(
-    ("name", "value"), [("sources", {}), ("outputs", lambda self: []), ("inputs", None), ("check", True), ("open", {})]
-)
+@pytest.mark.parametrize(("name", "value"), [("limit_outputs", {}), ("max_batch", None), ("close", True), ("open", {})])
 def test_a_name_of_the_engines_own_methods_is_refused_at_the_class(
     base: type[ps.Processor], name: str, value: object
 ) -> None:
@@ -146,17 +145,35 @@ def test_a_name_of_the_engines_own_methods_is_refused_at_the_class(
         declared(base, **{name: value})
 
 
-def test_a_class_method_may_be_extended() -> None:
-    """The extension is a class method, too, because the engine calls it on the class."""
+@pytest.mark.parametrize(
+    ("base", "name"),
+    [
+        (ps.Stateless, "for_batch"),
+        (ps.Stateless, "blocking"),
+        (ps.Stateful, "max_batch"),
+        (ps.Aggregator, "group_keys"),
+        (ps.Aggregator, "windows_of"),
+        (ps.Aggregator, "record_of"),
+        (ps.LookupJoin, "metrics"),
+        (ps.LookupJoin, "process"),
+        (ps.Join, "process"),
+        (ps.Windowed, "on_timer"),
+    ],
+)
+def test_a_helper_with_the_name_of_a_method_of_the_engine_is_refused(base: type[ps.Processor], name: str) -> None:
+    """It would replace the engine's decision without a word, such as the groups of an aggregator."""
+    with pytest.raises(DeclarationError, match=f"Totals.{name} hides a method that Penstock calls itself"):
+        type("Totals", (base,), {name: lambda self, *arguments: arguments})
 
-    class Totals(ps.Stateful):
-        reads, state = orders, int
 
-        @classmethod
-        def check(cls) -> None:
-            super().check()
+@pytest.mark.parametrize("base", BASES)
+def test_names_of_a_plan_are_the_users(base: type[ps.Processor]) -> None:
+    """What the engine reads of a declaration does not depend on a helper or a table that has one of its names."""
+    plan = plan_of(declared(base))
 
-        def process(self, event: Order, state: int | None, context: ps.Context) -> tuple[int, list[Order]]:
-            return 1, []
+    own = declared(
+        base, **{name: {} for name in ("inputs", "outputs", "sinks", "is_repeatable", "state_shape", "check")}
+    )
 
-    Totals.check()
+    plan_of(own).check()
+    assert (plan_of(own).sources, plan_of(own).outputs) == (plan.sources, plan.outputs)

@@ -36,6 +36,7 @@ from penstock.ops.change.maintenance.reset_plan import ResetMethod
 from penstock.ops.change.maintenance.reset_target import Edge, ExplicitOffsets
 from penstock.ops.change.maintenance.resize import perform_resize, plan_resize
 from penstock.ops.kernel.shards.resume_checks import StateSuperseded
+from penstock.processors.declare import plan_of
 from penstock.processors.shard import StatePosition
 from penstock.state import Delta, ShardIdentity
 from penstock.state.errors import ForeignState
@@ -61,7 +62,7 @@ def test_each_key_continues_with_its_converted_state(machine: Machine, kind: Kin
     outputs = finish(machine, kind.now)
 
     assert not planned.is_continued
-    assert {shard.shape for shard in planned.shards} == {kind.before.state_shape()}
+    assert {shard.shape for shard in planned.shards} == {plan_of(kind.before).state_shape}
     assert len(outputs) > 100
     assert outputs == outputs_without_migration(kind)
 
@@ -94,7 +95,9 @@ def test_a_function_that_returns_none_drops_the_key(machine: Machine) -> None:
     write(machine.bus, orders, [Purchase("c3", EVENTS[-1].at, 1000), Purchase("c4", EVENTS[-1].at, 1001)])
     machine.run(NumbersConverted)
     texts = {
-        line.customer: line.said for line in read(machine.bus, Numbers.outputs()[0]) if line.said.startswith("100")
+        line.customer: line.said
+        for line in read(machine.bus, plan_of(Numbers).outputs[0])
+        if line.said.startswith("100")
     }
 
     assert (counts.keys, counts.dropped) == (20, 1)

@@ -35,6 +35,7 @@ from penstock.ops.change.maintenance.migration import perform_migration
 from penstock.ops.change.maintenance.migration_plan import migration_examples, plan_migration, try_migration
 from penstock.ops.change.maintenance.state_conversion import Example, StateConversion, UserFunctionFailed, load_function
 from penstock.processors import AppFileError
+from penstock.processors.declare import plan_of
 from penstock.processors.shard import StatePosition
 from penstock.state import ShardIdentity
 from penstock.state.local import RocksStateFolder
@@ -220,7 +221,7 @@ def test_a_migration_refuses_changes_beyond_the_type(
 ) -> None:
     """The error names the alternatives."""
     create_categories(machine.bus, [now])
-    state = RocksStateFolder(machine.states).open(ShardIdentity(now.name, 0, before.state_shape() or ""))
+    state = RocksStateFolder(machine.states).open(ShardIdentity(now.name, 0, plan_of(before).state_shape or ""))
     state.save_position(StatePosition({"orders": 0}))
     state.close()
     with pytest.raises(MaintenanceRefused, match=f"{message}.*Nothing was changed.*`name`.*penstock bootstrap"):

@@ -14,6 +14,7 @@ from penstock.ops.kernel import create_missing, expect_categories
 from penstock.ops.shell import Cluster
 from penstock.ops.shell.command_line.main import app
 from penstock.processors.apps import AppName
+from penstock.processors.declare import plan_of
 from penstock.transport import CategorySpec, MissingCategory
 from penstock.transport.memory import MemoryBus
 
@@ -72,7 +73,7 @@ def test_a_missing_category_is_created_with_the_command_that_the_error_prints(
     for target in ("clicks_app.py", "seen.sql", "clicks_app.py@staging"):
         [processor] = AppName.parse(target).load().processors
         with pytest.raises(MissingCategory, match=f"`penstock category create {target}`.*`penstock acls {target}`"):
-            expect_categories(processor, processor.inputs(), MemoryBus())
+            expect_categories(processor, plan_of(processor).inputs, MemoryBus())
 
 
 @pytest.mark.parametrize(

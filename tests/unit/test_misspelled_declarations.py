@@ -10,6 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock.processors import DeclarationError, PenstockError
+from penstock.processors.declare import plan_of
 from penstock.testing import Driver
 
 
@@ -54,8 +55,8 @@ class Counting(ps.Aggregator):
 
 def test_a_valid_declaration_may_have_its_own_helpers() -> None:
     """Their names do not resemble any of the library's."""
-    Plain.check()
-    Counting.check()
+    plan_of(Plain).check()
+    plan_of(Counting).check()
 
 
 @pytest.mark.parametrize(
@@ -97,7 +98,7 @@ def test_a_value_of_another_type_is_refused(base: type[ps.Processor], name: str,
     wrong: Any = type("Wrong", (base,), {name: value, "__module__": __name__})
 
     with pytest.raises(DeclarationError, match=rf"Wrong.*{words}") as caught:
-        wrong.check()
+        plan_of(wrong).check()
 
     assert name in str(caught.value)
 
@@ -119,7 +120,7 @@ def test_a_misspelled_attribute_is_refused(name: str, meant: str) -> None:
     wrong: Any = type("Wrong", (Plain,), {name: 1, "__module__": __name__})
 
     with pytest.raises(DeclarationError, match=f"Wrong declares `{name}`.*did you mean `{meant}`"):
-        wrong.check()
+        plan_of(wrong).check()
 
 
 def test_a_misspelled_method_is_refused() -> None:
@@ -127,7 +128,7 @@ def test_a_misspelled_method_is_refused() -> None:
     wrong: Any = type("Wrong", (Plain,), {"on_timers": lambda self: None, "__module__": __name__})
 
     with pytest.raises(DeclarationError, match="did you mean `on_timer`"):
-        wrong.check()
+        plan_of(wrong).check()
 
 
 @pytest.mark.parametrize(
@@ -170,14 +171,14 @@ class Copying(ps.Stateless):
 @pytest.mark.parametrize(
     ("base", "name"),
     [
-        (Plain, "sources"),
-        (Plain, "outputs"),
+        (Plain, "open"),
+        (Plain, "limit_outputs"),
         (Plain, "state"),
         (Plain, "name"),
         (Plain, "on_error"),
-        (Copying, "sources"),
+        (Copying, "for_batch"),
         (Copying, "concurrency"),
-        (Counting, "sources"),
+        (Counting, "group_keys"),
         (Counting, "monoid"),
         (Counting, "observe"),
     ],
@@ -195,18 +196,18 @@ def test_an_attribute_of_an_instance_that_penstock_uses_is_refused(
 
 
 def test_an_attribute_that_penstock_uses_is_refused_where_an_event_sets_it() -> None:
-    """It would silently change the inputs of the running processor. The worker stops at the event, and the attribute is unchanged."""
+    """It would silently change the outputs of the running processor. The worker stops at the event, and the attribute is unchanged."""
 
     class Caching(Copying):
         name = "caching"
 
         def process(self, event: Event) -> list[Result]:
-            self.sources = {event.key: event}  # type: ignore[method-assign, assignment]  # the mistake under test
+            self.writes = {event.key: event}  # type: ignore[misc, assignment]  # the mistake under test
             return super().process(event)
 
     driver = Driver(Caching)
 
-    with pytest.raises(PenstockError, match=r"events/\d at offset 0.*sets `self\.sources`, which Penstock uses itself"):
+    with pytest.raises(PenstockError, match=r"events/\d at offset 0.*sets `self\.writes`, which Penstock uses itself"):
         driver.send(events, [Event("a", 1)])
     assert driver.read(results) == []
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.ops.kernel import Crash, Driver
 from penstock.processors import DeclarationError, ProcessorFailed
+from penstock.processors.declare import plan_of
 from penstock.processors.operators import open_operator
 from penstock.processors.shard import Overlay, Step
 from penstock.state import MemoryShardState
@@ -181,4 +182,4 @@ def test_declarations_that_contradict_ordered_delivery_are_refused(attributes: d
     wrong: type[ps.Stateful] = type("Wrong", (Paths,), attributes)
 
     with pytest.raises(DeclarationError, match=message):
-        wrong.check()
+        plan_of(wrong).check()

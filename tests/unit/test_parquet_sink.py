@@ -20,6 +20,7 @@ import penstock as ps
 from penstock.backfill.outputs.parquet_sink import ParquetWriter
 from penstock.backfill.warehouse import RecordColumns
 from penstock.processors import CallRetry
+from penstock.processors.declare import plan_of
 from penstock.state import FileStoreUnreachable
 from penstock.state.files import LocalFileStore
 from penstock.transport import CommitUnconfirmed
@@ -213,7 +214,7 @@ def test_outputs_without_an_event_of_their_own_are_refused(kind: str, tmp_path: 
     processor = Subject(kind, EXACT, LEAST).make("x")
     processor.writes = ps.sinks.ParquetSink(str(tmp_path), KINDS[kind].written)
     with pytest.raises(ps.errors.DeclarationError, match=r"name of their first event.*stateless processor copy"):
-        processor.check()
+        plan_of(processor).check()
 
 
 @pytest.mark.parametrize("location", ["gs://bucket/rows", "s3://bucket", "hdfs://name-only"])

@@ -20,6 +20,7 @@ from penstock.ops.look_back import BusEventSource
 from penstock.ops.look_back.replay.initial_state import AtStart
 from penstock.ops.look_back.replay.past_state import PastState, StateQuery, differences
 from penstock.ops.shell import SteeredClock
+from penstock.processors.declare import plan_of
 from penstock.processors.shard import StatePosition
 from penstock.processors.time import Window
 from penstock.state import ShardIdentity, StateError
@@ -149,7 +150,7 @@ def test_the_newest_backup_before_the_moment_is_used(tmp_path: Path) -> None:
     """A later one contains later events. Only the events after the backup are replayed."""
     bus, place = sent([("a", 1), ("a", 2), ("a", 3), ("a", 4)]), LocalFileStore(tmp_path / "backups")
     number = readings.bucket_of("a")
-    shape = Totals.state_shape()
+    shape = plan_of(Totals).state_shape
     assert shape is not None
     identity = ShardIdentity(Totals.name, number, shape)
     owner = claim(ShardBackups(place, identity.processor, number), identity)

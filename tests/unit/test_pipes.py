@@ -22,6 +22,7 @@ import pytest
 import penstock as ps
 from penstock.processors import DeclarationError, Deferred, Halted, start
 from penstock.processors.apps import load_app
+from penstock.processors.declare import plan_of
 from penstock.processors.lifecycle import end
 from penstock.processors.pipes.line_batch import ATTEMPTS, MOST_FAILED, LineBatch
 from penstock.processors.pipes.program import ProgramFailed
@@ -45,7 +46,7 @@ def make() -> Iterator[MakePipe]:
     def made(*command: str, **options: Any) -> ps.Pipe:
         declared = {"reads": log, "writes": found, "command": command, **options}
         kind: type[ps.Pipe] = type("Subject", (ps.Pipe,), declared)
-        kind.check()
+        plan_of(kind).check()
         pipe = kind()
         start(pipe)
         started.append(pipe)
@@ -466,7 +467,7 @@ def test_declarations_that_cannot_work_are_refused(options: dict[str, Any], reas
     kind: type[ps.Pipe] = type("Subject", (ps.Pipe,), {"reads": log, "writes": found, "command": ("cat",), **options})
 
     with pytest.raises(DeclarationError, match=reason):
-        kind.check()
+        plan_of(kind).check()
 
 
 def test_a_script_without_the_permission_runs_by_its_first_line(make: MakePipe, tmp_path: Path) -> None:

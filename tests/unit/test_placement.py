@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.ops.kernel import Driver
-from penstock.processors.declare import bucket_of, buckets_of
+from penstock.processors.declare import bucket_of, buckets_of, plan_of
 from penstock.processors.shard import EventRejected, KeyCheck
 from penstock.processors.shard.key_check import KNOWN_KEYS
 from penstock.transport import Bucket, Outgoing
@@ -129,7 +129,7 @@ def test_an_event_outside_of_its_keys_bucket_stops_the_worker(
 ) -> None:
     """Earlier events count. The error names key, message, both buckets and the remedy; each restart fails at the same event."""
     driver = Driver(processor)
-    name = processor.inputs()[-1 if processor is Knowing else 0].name
+    name = plan_of(processor).inputs[-1 if processor is Knowing else 0].name
     right = next(user for user in map(str, range(99)) if bucket_of(user.encode(), 8) == number)
     driver.bus.append(name, _message(right, right.encode(), BY_KEY))
     driver.bus.append(name, _message(USER, key, number))

@@ -25,7 +25,7 @@ from penstock.ops.kernel.event_time.watermark_subscriber import BucketWatermarks
 from penstock.ops.kernel.loop import WorkerConfig
 from penstock.ops.kernel.testing import InlineExecutor
 from penstock.processors.apps.clones import cloned
-from penstock.processors.declare import bucket_of
+from penstock.processors.declare import bucket_of, plan_of
 from penstock.processors.shard import Step, steps_of
 from penstock.processors.time import NEVER_MS
 from penstock.state import MemoryStateFolder
@@ -215,11 +215,11 @@ def test_an_input_of_another_program_is_joined_with_outputs_of_a_processor_that_
     driver.send(contracts, [Contract(taker, minute * MINUTE, minute) for minute in range(120) for taker in takers])
     for call in made[60:]:
         driver.send(calls, [call])
-    before_the_end = driver.read(app[1].outputs()[0])
+    before_the_end = driver.read(plan_of(app[1]).outputs[0])
     driver.send(calls, ENDS)
     driver.send(contracts, [Contract(f"taker-{n}", 100 * 60 * MINUTE, 0) for n in range(8)])
 
-    found = driver.read(app[1].outputs()[0])
+    found = driver.read(plan_of(app[1]).outputs[0])
     assert Counter((one.taker, one.at, one.price) for one in found) == Counter(
         (f"taker-{call.seconds % 2}", call.at, call.at // MINUTE) for call in made
     )
@@ -633,7 +633,7 @@ def test_a_watermark_that_was_not_published_is_published_later(
         publisher.send_pending()
 
     found = watermarks_on(driver.bus)
-    assert found["filter", 0].watermark_ms - Filter.output_watermark_ms(0) == 10_000 + (later or 10)
+    assert found["filter", 0].watermark_ms - plan_of(Filter).output_watermark_ms(0) == 10_000 + (later or 10)
     assert found["filter", 0].idle == (later is None)
     assert found["filter", 1].low_ms == 10_010
 

@@ -30,6 +30,7 @@ from penstock.ops.kernel.shards.preflight import MissingClone
 from penstock.ops.kernel.shards.resume_checks import MaintenanceUnfinished
 from penstock.ops.shell import SteeredClock
 from penstock.processors.apps import App
+from penstock.processors.declare import plan_of
 from penstock.state.files import LocalFileStore
 from penstock.transport.memory import MemoryBus
 from penstock.transport.tables import MaintenanceRefused, MaintenanceStep
@@ -402,7 +403,7 @@ def run_retries(machine: Machine, processors: Sequence[type[ps.Processor]]) -> N
         run(machine, [processor])
         while any(
             machine.bus.committed(processor.name, each.name) != machine.bus.ends(each.name)
-            for each in processor.retry_categories()
+            for each in plan_of(processor).retry_categories
         ):
             run(machine, [processor])
 

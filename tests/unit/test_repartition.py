@@ -9,6 +9,7 @@ import pytest
 import penstock as ps
 from penstock.ops.kernel import Driver
 from penstock.processors import DeclarationError
+from penstock.processors.declare import plan_of
 from penstock.transport import Bucket
 
 
@@ -74,9 +75,9 @@ def test_a_repartition_must_change_only_the_key_or_the_buckets(attributes: dict[
     wrong: type[ps.Repartition] = type("Wrong", (ByPage,), attributes)
 
     with pytest.raises(DeclarationError, match=message):
-        wrong.check()
+        plan_of(wrong).check()
 
 
 def test_a_repartition_may_change_only_the_number_of_buckets() -> None:
     """It may keep the key."""
-    type("Wider", (ByPage,), {"writes": wider}).check()  # type: ignore[attr-defined]
+    plan_of(type("Wider", (ByPage,), {"writes": wider})).check()

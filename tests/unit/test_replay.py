@@ -27,7 +27,7 @@ from penstock.ops.look_back.replay.outputs import Output
 from penstock.ops.look_back.replay.replay import paced
 from penstock.ops.look_back.replay.shard_replay import ReplayedBatch
 from penstock.ops.look_back.replay.sinks import LinesFile, ScratchCategories
-from penstock.processors.declare import bucket_of
+from penstock.processors.declare import bucket_of, plan_of
 from penstock.processors.shard import StatePosition
 from penstock.state import ShardIdentity
 from penstock.state.backups import Manifest, ShardBackups, claim, snapshot_folder
@@ -127,7 +127,7 @@ def sent(processor: type[ps.Processor], *litres: int) -> Driver:
 def shop_driver(processor: type[ps.Processor]) -> Driver:
     """Run a processor on a shop's stream, with a pause after each part. Replays do not change the driver, so it is cached."""
     driver = Driver(processor, start_ms=START_MS)
-    names = {category.name for category in processor.inputs()}
+    names = {category.name for category in plan_of(processor).inputs}
     for part in shop.stream_parts():
         for category, events in part:
             if category.name in names:
@@ -155,7 +155,7 @@ def test_a_replay_repeats_the_outputs_of_the_live_processor(processor: type[ps.P
     driver = shop_driver(processor)
     replayed = ReplayRequest(processor, driver.bus).run()
 
-    for category in processor.outputs():
+    for category in plan_of(processor).outputs:
         ours = [output.record for output in replayed.outputs if output.category is category]
         assert by_key(category, ours) == by_key(category, driver.read(category))
     assert replayed.outputs
@@ -222,7 +222,7 @@ def test_a_replay_with_an_empty_state_starts_at_the_beginning_of_the_range() -> 
 
 def backed_up(place: LocalFileStore, folder: Path, saved: list[tuple[int, int]]) -> list[Manifest]:
     """Store backups of the meter's shard, each with a total and an offset."""
-    identity = ShardIdentity(Totals.name, bucket_of(b"m", 2), Totals.state_shape())
+    identity = ShardIdentity(Totals.name, bucket_of(b"m", 2), plan_of(Totals).state_shape)
     owner = claim(ShardBackups(place, identity.processor, identity.bucket), identity)
     manifests = []
     with closing(RocksStateFolder(folder).open(identity)) as state:
@@ -327,7 +327,7 @@ def test_a_replay_of_one_key_repeats_the_keys_outputs() -> None:
         driver = shop_driver(processor)
         found = ReplayRequest(processor, driver.bus, key="c7").run()
         assert found.outputs, processor
-        for category in processor.outputs():
+        for category in plan_of(processor).outputs:
             ours = [output.record for output in found.outputs if output.category is category]
             assert ours == by_key(category, driver.read(category)).get("c7", []), processor
 
@@ -436,7 +436,7 @@ def test_a_replay_uses_the_published_upstream_watermarks() -> None:
 def test_a_replay_from_the_warehouse_equals_a_replay_from_the_bus(tmp_path: Path) -> None:
     """Ranges can be times or offsets. Events that are not yet archived are read from the bus."""
     driver = shop_driver.__wrapped__(shop.Silence)
-    categories = list(shop.Silence.inputs())
+    categories = list(plan_of(shop.Silence).inputs)
     ends = {Bucket(c.name, n): end for c in categories for n, end in driver.bus.ends(c.name).items()}
     warehouse = open_warehouse(tmp_path)
     Archiver(driver.bus, categories, warehouse, segment_events=50).run(lambda archiver: archiver.has_reached(ends))

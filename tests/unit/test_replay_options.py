@@ -23,7 +23,7 @@ from penstock.ops.look_back.commands.replay_options import (
 from penstock.ops.look_back.replay.errors import ReplayRefused
 from penstock.ops.look_back.replay.initial_state import AtStart
 from penstock.ops.shell import BackupLocation
-from penstock.processors.declare import bucket_of
+from penstock.processors.declare import bucket_of, plan_of
 from penstock.transport.memory import MemoryBus
 
 NOW = datetime(2026, 1, 10, 12, tzinfo=UTC)
@@ -98,7 +98,7 @@ def test_a_key_is_in_the_bucket_of_the_declared_partitioner() -> None:
     """With an unknown partitioner, its events may be in all buckets."""
 
     def reading(partitioner: ps.Partitioner | None) -> type[ps.Processor]:
-        declared = replace(shop.Numbered.inputs()[0], partitioner=partitioner)
+        declared = replace(plan_of(shop.Numbered).inputs[0], partitioner=partitioner)
         return type("Numbered", (shop.Numbered,), {"reads": declared})
 
     for partitioner in ps.Partitioner:

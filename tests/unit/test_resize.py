@@ -34,7 +34,7 @@ from penstock.ops.change.maintenance.reset_target import Edge, parse_offsets
 from penstock.ops.change.maintenance.resize import MisplacedKeys
 from penstock.ops.kernel.shards.backups import WorkerBackups
 from penstock.ops.kernel.shards.resume_checks import MaintenanceUnfinished, StateSuperseded
-from penstock.processors.declare import bucket_of
+from penstock.processors.declare import bucket_of, plan_of
 from penstock.transport import GroupInUse, Outgoing
 from penstock.transport.codecs import Codecs
 from penstock.transport.memory import MemoryBus
@@ -88,7 +88,9 @@ def test_another_machine_restores_the_resized_states_from_backups(machine: Machi
     machine.lose(resized)
     send(machine.bus, resized, final_events)
     machine.run(resized, WorkerBackups(machine.place, machine.states, timedelta(hours=1)))
-    texts = {one.said for one in read(machine.bus, Numbered.outputs()[0]) if one.at == START_MS + 10_000 * HOUR_MS}
+    texts = {
+        one.said for one in read(machine.bus, plan_of(Numbered).outputs[0]) if one.at == START_MS + 10_000 * HOUR_MS
+    }
 
     assert len(texts) == KEYS
     assert all(int(one.split()[-1]) > 1 for one in texts)
@@ -127,7 +129,7 @@ def test_a_resize_can_be_abandoned_before_buckets_are_added(machine: Machine) ->
     resize(machine, Numbered, 6)
     send(machine.bus, Numbered, final_events)
     machine.run(with_buckets(Numbered, 6))
-    outputs = sorted((one.customer, one.at, one.said) for one in read(machine.bus, Numbered.outputs()[0]))
+    outputs = sorted((one.customer, one.at, one.said) for one in read(machine.bus, plan_of(Numbered).outputs[0]))
 
     assert outputs == outputs_without_resize(Numbered)
 
@@ -137,7 +139,7 @@ def test_a_resize_can_be_abandoned_before_buckets_are_added(machine: Machine) ->
 
 def write_by(bus: MemoryBus, buckets: int, events: list[Any]) -> None:
     """Write like a producer that uses this number of buckets."""
-    [category] = Numbered.inputs()
+    [category] = plan_of(Numbered).inputs
     values = Codecs(bus).of(category).encode(events)
     keys = [key.encode() for key in category.keys_of(events)]
     bus.writer().send(
@@ -163,7 +165,7 @@ def test_misplaced_events_are_reported(machine: Machine, monkeypatch: pytest.Mon
     resize(machine, Numbered, 6, accept_misplaced=True)
     machine.run(with_buckets(Numbered, 6))
 
-    assert len(read(machine.bus, Numbered.outputs()[0])) == 140
+    assert len(read(machine.bus, plan_of(Numbered).outputs[0])) == 140
 
 
 def test_events_written_with_the_new_number_of_buckets_are_processed(machine: Machine) -> None:
@@ -176,7 +178,7 @@ def test_events_written_with_the_new_number_of_buckets_are_processed(machine: Ma
 
     resize(machine, Numbered, 6, write_meanwhile)
     machine.run(with_buckets(Numbered, 6))
-    texts = [one.said for one in read(machine.bus, Numbered.outputs()[0])]
+    texts = [one.said for one in read(machine.bus, plan_of(Numbered).outputs[0])]
 
     assert len(texts) == 140
     assert all(int(one.split()[-1]) > 3 for one in texts if int(one.split()[0]) >= 120)
@@ -198,7 +200,7 @@ def test_a_category_with_another_partitioner_is_not_resized(machine: Machine, mo
 
 def with_keys(processor: type[ps.Processor], **options: Any) -> type[ps.Processor]:
     """Return a processor whose input has another partitioner or key codec."""
-    [category] = processor.inputs()
+    [category] = plan_of(processor).inputs
     return type(processor.__name__, (processor,), {"name": processor.name, "reads": replace(category, **options)})
 
 
@@ -308,6 +310,6 @@ def test_a_reset_to_before_a_resize_is_refused(machine: Machine) -> None:
     planned = plan_reset(resized, environment(machine), parse_offsets("4=0", ["orders"]), StatePolicy.EMPTY)
     perform_reset(planned, environment(machine))
     machine.run(resized)
-    texts = [one.said for one in read(machine.bus, Numbered.outputs()[0]) if one.at > START_MS + 9_000 * HOUR_MS]
+    texts = [one.said for one in read(machine.bus, plan_of(Numbered).outputs[0]) if one.at > START_MS + 9_000 * HOUR_MS]
 
     assert sum(one.endswith("is 1") for one in texts) == planned.repeated

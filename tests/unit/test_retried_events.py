@@ -16,7 +16,7 @@ import penstock as ps
 from penstock.errors import DeclarationError, PenstockError
 from penstock.ops.kernel import prepare
 from penstock.ops.kernel.shards.preflight import InputsChanged
-from penstock.processors.declare import Processor
+from penstock.processors.declare import Processor, plan_of
 from penstock.processors.shard import Step, steps_of
 from penstock.testing import Crash, Driver
 from penstock.transport import Bucket, Outgoing, Position
@@ -300,7 +300,7 @@ def test_unsafe_declarations_are_refused() -> None:
         (Slow, "retention"),
     ):
         with pytest.raises(DeclarationError, match=words):
-            processor.check()
+            plan_of(processor).check()
 
 
 @pytest.mark.parametrize(

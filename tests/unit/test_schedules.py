@@ -17,6 +17,7 @@ from penstock.backfill import BackfillRefused
 from penstock.backfill.run.plans import order_of
 from penstock.ops.kernel import Crash, Driver
 from penstock.processors import DeclarationError, ProcessorFailed
+from penstock.processors.declare import plan_of
 from penstock.processors.shard import Step, steps_of
 from penstock.processors.time import Firing, ScheduledFirings, merge_schedules
 from penstock.processors.time.schedules import FIRINGS_AT_ONCE
@@ -382,7 +383,7 @@ def test_schedules_that_cannot_fire_are_refused(
 ) -> None:
     """They are refused before the first event, with a valid declaration."""
     with pytest.raises(DeclarationError, match=reason):
-        declared_class(base, declared).check()
+        plan_of(declared_class(base, declared)).check()
 
 
 def declared_class(base: type[ps.Processor], declared: dict[str, Any]) -> type[ps.Processor]:

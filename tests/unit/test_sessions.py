@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.ops.kernel import Crash, Driver
 from penstock.processors import DeclarationError
+from penstock.processors.declare import plan_of
 from penstock.processors.operators import open_operator
 from penstock.processors.shard import Overlay, Step
 from penstock.state import MemoryShardState
@@ -203,4 +204,4 @@ def test_unsupported_session_declarations_are_refused(attributes: dict[str, Any]
     wrong: type[ps.Aggregator] = type("Wrong", (Visits,), attributes)
 
     with pytest.raises(DeclarationError, match=message):
-        wrong.check()
+        plan_of(wrong).check()

@@ -16,6 +16,7 @@ from penstock.backfill import BackfillFailed
 from penstock.backfill.spark import ShippedApp
 from penstock.backfill.spark.shipped_app import HandedAddress, ShippedTable
 from penstock.processors.apps import AppName, Contents, code_beside
+from penstock.processors.declare import plan_of
 from penstock.processors.lookups import LookupJoin
 
 APP = """
@@ -96,7 +97,7 @@ def shipped_app(app: Path, archive: str, *lookups: ShippedTable | HandedAddress)
 def outputs_of(processor: object) -> list[str]:
     """Return a processor's outputs for one word."""
     assert isinstance(processor, LookupJoin)
-    word = type(processor).inputs()[0].record(word="mill", at=1)
+    word = plan_of(processor).inputs[0].record(word="mill", at=1)
     return [one.word for one in processor.process(word)]
 
 

@@ -15,6 +15,7 @@ from penstock.ops.kernel import Crash, Driver, Worker, ends_of
 from penstock.ops.kernel.loop import WorkerConfig
 from penstock.ops.kernel.loop.until_end import UntilEnd
 from penstock.ops.kernel.testing import InlineExecutor
+from penstock.processors.declare import plan_of
 from penstock.state import MemoryStateFolder
 from penstock.transport import Bucket, BusUnreachable
 
@@ -170,7 +171,7 @@ class Runs:
 
     def end_of(self, processor: type[ps.Processor]) -> UntilEnd:
         """Return the present end of the input."""
-        return UntilEnd(ends_of(processor.sources(), self.driver.bus), processor.name, self.driver.bus)
+        return UntilEnd(ends_of(plan_of(processor).sources, self.driver.bus), processor.name, self.driver.bus)
 
 
 @pytest.mark.parametrize("gap_min", [4, 10])
@@ -274,6 +275,6 @@ def test_a_bucket_taken_over_at_the_end_has_not_ended() -> None:
 def test_a_silence_shorter_than_idleness_is_refused() -> None:
     """Inputs are idle first."""
     with pytest.raises(DeclarationError, match=r"Declare an `idle_after` that is not longer\."):
-        Hasty.check()
+        plan_of(Hasty).check()
     with pytest.raises(DeclarationError, match="idle_after = None"):
-        Never.check()
+        plan_of(Never).check()

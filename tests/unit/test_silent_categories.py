@@ -16,6 +16,7 @@ from penstock.backfill.compare import live_from_bus
 from penstock.ops.categories.commands.category import tail
 from penstock.ops.change.snapshots.restoring import Appended
 from penstock.ops.serve.dashboard.dead_letters import newest_dead_letters
+from penstock.processors.declare import plan_of
 from penstock.processors.lookups import LookupUnreachable
 from penstock.transport import (
     Bucket,
@@ -31,7 +32,7 @@ from penstock.transport.category_rows import CategoryRows
 from penstock.transport.tables import MaintenanceStep
 from penstock.transport.tables.maintenance_protocol import MaintenanceGap
 
-[orders] = Numbered.inputs()
+[orders] = plan_of(Numbered).inputs
 FIRST = Bucket("orders", 0)
 
 

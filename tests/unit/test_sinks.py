@@ -21,7 +21,7 @@ from penstock.ops.deploy.environment import required_variables
 from penstock.ops.kernel import node_of
 from penstock.ops.kernel.shards.sink_writers import RowsLost
 from penstock.processors.apps import App
-from penstock.processors.declare import dead_letters_of
+from penstock.processors.declare import dead_letters_of, plan_of
 from penstock.state.files import LocalFileStore
 from penstock.testing import Crash, Driver, Step
 from penstock.transport.memory import MemoryBus
@@ -174,7 +174,7 @@ def test_refused_rows_are_dead_letters_before_the_others_are_written(semantics: 
 def test_combinations_that_cannot_hold_are_refused(processor: type[ps.Processor], reason: str) -> None:
     """The declaration fails before the first event; the message names an alternative."""
     with pytest.raises(ps.errors.DeclarationError, match=reason):
-        processor.check()
+        plan_of(processor).check()
 
 
 @pytest.mark.parametrize(

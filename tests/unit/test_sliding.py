@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.ops.kernel import Crash, Driver
 from penstock.processors import DeclarationError
+from penstock.processors.declare import plan_of
 from penstock.processors.keyed_state import ENTRY_BYTES, StateCache
 from penstock.processors.operators import Operator, SlidingAggregate, open_operator, sliding_history
 from penstock.processors.shard import Overlay, Step
@@ -313,7 +314,7 @@ def test_an_event_costs_at_most_three_merges() -> None:
 
 def test_the_output_watermark_equals_the_input_watermark() -> None:
     """A result has the time of its window's last event, not of its start."""
-    assert Latest.output_watermark_ms(25) == 25
+    assert plan_of(Latest).output_watermark_ms(25) == 25
 
 
 @pytest.mark.parametrize(
@@ -332,7 +333,7 @@ def test_unsupported_sliding_declarations_are_refused(attributes: dict[str, Any]
     wrong: type[ps.Aggregator] = type("Wrong", (Latest,), attributes)
 
     with pytest.raises(DeclarationError, match=message):
-        wrong.check()
+        plan_of(wrong).check()
 
 
 def test_a_size_with_a_fraction_of_a_millisecond_is_refused() -> None:
@@ -343,7 +344,7 @@ def test_a_size_with_a_fraction_of_a_millisecond_is_refused() -> None:
 
 def test_the_state_of_a_key_can_be_inspected(tmp_path: Path) -> None:
     """The inspector lists the key's newest values separately."""
-    saved = RocksStateFolder(tmp_path).open(ShardIdentity("latest", 0, Latest.state_shape() or ""))
+    saved = RocksStateFolder(tmp_path).open(ShardIdentity("latest", 0, plan_of(Latest).state_shape or ""))
     with closing(saved):
         operator = open_operator(Latest(), saved)
         operator.feed(readings, [Reading("a", 5, 1), Reading("a", 9, 2), Reading("b", 36, 3)], stop_at_error=True)

@@ -20,6 +20,7 @@ from support.sql_expressions import COLUMNS, EXPRESSIONS, ROWS, Columns, boolean
 
 import penstock as ps
 from penstock.ops.kernel import Driver
+from penstock.processors.declare import plan_of
 from penstock.processors.sql import SqlApp, SqlText, SqlType, compile_app
 from penstock.processors.sql.columns import ARROW_TYPES, as_array, named_column
 from penstock.processors.sql.cursor import parsed_sql, statements_of
@@ -201,7 +202,7 @@ def compiled(query: str, table: str = TABLE) -> SqlApp:
         processor.on_error = processor.on_undecodable = processor.on_missing_event_time = LETTER
         processor.on_future_event = LETTER
         processor.dead_letter_limit = None
-        processor.check()
+        plan_of(processor).check()
     return app
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.processors.apps import App
+from penstock.processors.declare import plan_of
 from penstock.processors.sql import SqlApp, SqlText, compile_app
 from penstock.processors.sql.errors import SqlRefused
 from penstock.testing import Crash, Driver
@@ -149,7 +150,7 @@ def compiled(query: str, tables: str = TABLES) -> SqlApp:
 def results(app: SqlApp, events: list[Event], crashes: bool) -> list[dict[str, Any]]:
     """Return the records that the processors write for these events and for later ones, which close everything."""
     driver = Driver(app.processors, start_ms=2 * HOUR_MS)
-    read = {category.name for processor in app.processors for category in processor.inputs()}
+    read = {category.name for processor in app.processors for category in plan_of(processor).inputs}
     events = [event for event in events if event[0] in read]
     size = len(events) // 3 + 1
     for start in range(0, len(events), size):
@@ -234,7 +235,7 @@ def test_each_input_of_a_join_has_its_watermark() -> None:
     )
     [_, join] = app.processors
 
-    assert join.input_watermarks() == {
+    assert plan_of(join).input_watermarks == {
         "large": ps.watermarks.UpstreamWatermark(),
         "payments": ps.watermarks.BoundedOutOfOrderness(timedelta(minutes=10)),
     }
@@ -316,7 +317,7 @@ def test_bounds_are_exact(timestamps: bool) -> None:
     app = App.of("app", compiled(query, tables).processors)
     [join] = app.processors
     driver = Driver(join)
-    a, b = join.inputs()
+    a, b = plan_of(join).inputs
     scale = 1_000 if timestamps else 1
 
     def moment(value: int) -> Any:
@@ -338,7 +339,7 @@ def test_bounds_are_exact(timestamps: bool) -> None:
     ]
     driver.send(b, [b.record(at=moment(value), k="x") for value in values])
 
-    assert [each.other for each in driver.read(join.outputs()[0])] == [moment(value) for value in values[2:5]]
+    assert [each.other for each in driver.read(plan_of(join).outputs[0])] == [moment(value) for value in values[2:5]]
 
 
 def test_a_table_without_a_key_of_the_join_follows_arrival() -> None:

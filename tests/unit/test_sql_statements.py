@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
+from penstock.processors.declare import plan_of
 from penstock.processors.sql import SqlApp, SqlText, compile_app
 from penstock.processors.sql.aggregates import FirstInOrder
 from penstock.processors.sql.decimals import ChosenDecimal, DecimalByTime, DecimalMean, DecimalSum
@@ -73,7 +74,7 @@ def test_a_group_by_the_key_needs_no_processor_before_it() -> None:
 
 
 def compiled_events(processor: type[ps.Processor]) -> object:
-    [category] = processor.inputs()
+    [category] = plan_of(processor).inputs
     return category if category.name == "events" else None
 
 
@@ -580,7 +581,7 @@ def test_an_inner_aggregate_is_written_once_when_its_window_is_complete() -> Non
     for batch in ([(1, "a"), (2, "b")], [(3, "a"), (4, "c")], [(5_000, "a"), (5_001, "b"), (5_002, "c"), (5_003, "d")]):
         driver.send(events, [events.record(seen=seen, name=name, number=None, share=None) for seen, name in batch])
     found = {each.n: each.names for each in driver.read(app.relations["sizes"].category)}
-    names = [category.name for processor in app.processors for category in processor.outputs()]
+    names = [category.name for processor in app.processors for category in plan_of(processor).outputs]
 
     assert found == {2: 1, 1: 2}
     assert names == ["sizes.per_name", "sizes.grouped", "sizes"]

@@ -13,6 +13,7 @@ import penstock as ps
 from penstock.ops.kernel import Driver, Worker, changelog_of, committed_positions, ends_of
 from penstock.ops.kernel.loop import WorkerConfig
 from penstock.ops.kernel.testing import InlineExecutor, Killed
+from penstock.processors.declare import plan_of
 from penstock.processors.operators import merge_of
 from penstock.processors.shard import Gap, StatePosition, Step
 from penstock.state import MemoryStateFolder
@@ -84,7 +85,7 @@ def moves(output: ps.Semantics, **declared: Any) -> type[Moves]:
 def send_ten(driver: Driver, begin: int = 0) -> None:
     """Write ten events to each input."""
     driver.send(arrivals, [Arrival("north", at) for at in range(begin, begin + 10)])
-    if len(driver.app.processors[0].inputs()) > 1:
+    if len(plan_of(driver.app.processors[0]).inputs) > 1:
         driver.send(departures, [Departure("north", at) for at in range(begin, begin + 10)])
 
 

@@ -17,6 +17,7 @@ from support.column_traces import START_MS, traces_of_both
 import penstock as ps
 from penstock.ops.kernel import Driver
 from penstock.processors import ProcessorFailed
+from penstock.processors.declare import plan_of
 from penstock.processors.monoids import Monoid
 
 LETTER = ps.ErrorPolicy.DEAD_LETTER
@@ -245,4 +246,4 @@ def test_different_methods_stop_the_worker_at_the_first_batch(wrong: type[ps.Pro
 
     with pytest.raises(ProcessorFailed, match=differs):
         driver.send(READINGS, readings(300))
-    assert driver.read(wrong.outputs()[0]) == []
+    assert driver.read(plan_of(wrong).outputs[0]) == []

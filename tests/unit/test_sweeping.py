@@ -14,6 +14,7 @@ from penstock.ops.kernel import REPORTS, SILENT_AFTER_S
 from penstock.ops.kernel.checkpoint.transaction_sweeper import MARGIN_S, StalledOffsets, TransactionSweeper
 from penstock.ops.kernel.telemetry.reports import report_message
 from penstock.ops.shell import SteeredClock
+from penstock.processors.declare import plan_of
 from penstock.transport import Bucket, BusUnreachable, CategorySpec, Outgoing, Position, create_missing_categories
 
 OUT = Bucket("out", 0)
@@ -144,7 +145,7 @@ def test_positions_that_stay_undecided_are_aborted_if_the_worker_waits_for_them(
     """A transaction without outputs blocks no reader of them, but the next owner of its buckets."""
     blocked = Blocked({"dead": 1e5, "alive": 0.0})
     blocked.open.commit([])
-    for category in blocked.kind.inputs():
+    for category in plan_of(blocked.kind).inputs:
         blocked.bus.create(CategorySpec(category.name, 2))
         position = Position(Bucket(category.name, 0), 1)
         blocked.bus.cluster.group(blocked.kind.name).add_undecided("p.dead", [position])

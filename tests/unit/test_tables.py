@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.ops.kernel import Crash, Driver
 from penstock.processors import DeclarationError
+from penstock.processors.declare import plan_of
 from penstock.processors.operators import open_operator
 from penstock.state import MemoryShardState
 from penstock.transport import Outgoing
@@ -176,4 +177,4 @@ def test_tables_that_cannot_be_joined_are_refused(attributes: dict[str, Any], me
     wrong: type[ps.TableJoin] = type("Wrong", (Latest,), attributes)
 
     with pytest.raises(DeclarationError, match=message):
-        wrong.check()
+        plan_of(wrong).check()

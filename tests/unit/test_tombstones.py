@@ -17,7 +17,7 @@ from penstock.ops.look_back import OutputRecord, PastRange
 from penstock.ops.look_back.replay.live_outputs import Replayed, compare_with_live
 from penstock.ops.look_back.replay.outputs import as_record, line_of
 from penstock.processors import DeclarationError, ProcessorFailed
-from penstock.processors.declare import Routes
+from penstock.processors.declare import Routes, plan_of
 from penstock.processors.shard import Step, steps_of
 from penstock.testing import Crash, Driver
 from penstock.transport import Bucket
@@ -456,4 +456,4 @@ def test_tombstones_are_refused_where_they_have_no_meaning() -> None:
 
     for processor in (Rekeyed, Looked, Joined, Late):
         with pytest.raises(DeclarationError, match="tombstone"):
-            processor.check()
+            plan_of(processor).check()

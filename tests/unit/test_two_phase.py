@@ -15,7 +15,7 @@ import penstock as ps
 from penstock.ops.kernel import Crash, Driver
 from penstock.processors import DeclarationError
 from penstock.processors.apps.clones import cloned
-from penstock.processors.declare import in_phases
+from penstock.processors.declare import in_phases, plan_of
 from penstock.processors.declare.phases import PartialsOf
 from penstock.processors.monoids import check_laws
 from penstock.processors.shard import Step
@@ -133,7 +133,7 @@ BATCHES = st.lists(st.tuples(st.lists(CLICK, max_size=12), st.sampled_from([None
 def results(processor: type[ps.Aggregator], batches: Iterable[tuple[Sequence[Click], Step | None]]) -> list[Summary]:
     """Return the results for batches, each of which ends in a crash, without the results of the events that close the windows."""
     driver = Driver(processor)
-    [read] = processor.inputs()
+    [read] = plan_of(processor).inputs
     for clicks, step in batches:
         try:
             driver.send(read, [*clicks, Crash(step)])
@@ -244,7 +244,7 @@ def test_partials_are_fewer_than_events() -> None:
     driver.send(CLICKS, [Click(f"u{n}", "/", n % 10, 1) for n in range(600)])
     [first, _] = driver.app.processors
 
-    assert len(driver.read(first.outputs()[0])) == 3  # one for each bucket of the input
+    assert len(driver.read(plan_of(first).outputs[0])) == 3  # one for each bucket of the input
     assert [one.clicks for one in driver.read(SUMMARIES)][-1] == 600
 
 
@@ -261,7 +261,7 @@ def test_the_states_of_one_and_two_phases_do_not_fit_each_other() -> None:
     direct: type[ps.Aggregator] = type("Summarized", (Summarized,), {"two_phase": None, "reads": BY_PAGE})
     phases = Driver(Summarized).app.processors
 
-    assert len({direct.state_shape(), *(phase.state_shape() for phase in phases)}) == 3
+    assert len({plan_of(direct).state_shape, *(plan_of(phase).state_shape for phase in phases)}) == 3
 
 
 def test_a_clone_has_both_phases_under_its_own_names() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 import penstock as ps
 from penstock.processors import DeclarationError
+from penstock.processors.declare import plan_of
 
 
 class Order(ps.Record, frozen=True, tag_field="type", tag="order"):
@@ -103,7 +104,7 @@ def test_a_parameter_that_contradicts_the_declaration_is_refused(
     declare: Callable[[], type[ps.Processor]], parts: list[str]
 ) -> None:
     with pytest.raises(DeclarationError) as caught:
-        declare().check()
+        plan_of(declare()).check()
     for part in [*parts, "Nothing was read", "Write the same type in both places"]:
         assert part in str(caught.value)
 
@@ -129,5 +130,5 @@ def test_a_parameter_that_contradicts_the_declaration_is_refused(
 )
 def test_parameters_that_accept_what_is_declared_are_accepted(declare: Callable[[], type[ps.Processor]]) -> None:
     processor = declare()
-    processor.check()
+    plan_of(processor).check()
     assert processor.__orig_bases__  # type: ignore[attr-defined]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.ops.kernel import Crash, Driver
 from penstock.processors import DeclarationError
+from penstock.processors.declare import plan_of
 from penstock.processors.operators import open_operator
 from penstock.processors.shard import Overlay, Step
 from penstock.processors.time import NEVER_MS
@@ -242,9 +243,9 @@ def test_custom_timers_are_refused() -> None:
 
 def test_the_output_watermark_is_the_start_of_the_oldest_open_window() -> None:
     """A result may have its window's start as event time."""
-    assert Hop.output_watermark_ms(25) == 16
-    assert Hop.output_watermark_ms(NEVER_MS) == NEVER_MS
-    assert Spree.output_watermark_ms(25) == 25
+    assert plan_of(Hop).output_watermark_ms(25) == 16
+    assert plan_of(Hop).output_watermark_ms(NEVER_MS) == NEVER_MS
+    assert plan_of(Spree).output_watermark_ms(25) == 25
 
 
 @pytest.mark.parametrize(
@@ -267,4 +268,4 @@ def test_unsupported_window_declarations_are_refused(
     wrong: type[ps.Windowed] = type("Wrong", (base,), attributes)
 
     with pytest.raises(DeclarationError, match=message):
-        wrong.check()
+        plan_of(wrong).check()

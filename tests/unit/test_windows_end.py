@@ -16,6 +16,7 @@ from support.disks import Disk, copy_of, restart
 import penstock as ps
 from penstock.ops.kernel import Crash, Driver
 from penstock.processors import DeclarationError
+from penstock.processors.declare import plan_of
 from penstock.processors.keyed_state import EARLY_RESULTS
 from penstock.processors.operators import entry_key_reader, open_operator
 from penstock.processors.shard import Overlay, Step, steps_of
@@ -442,7 +443,7 @@ def test_unsupported_aggregator_declarations_are_refused(attributes: dict[str, A
     wrong: type[ps.Aggregator] = type("Wrong", (Complete,), attributes)
 
     with pytest.raises(DeclarationError, match=message):
-        wrong.check()
+        plan_of(wrong).check()
 
 
 @pytest.mark.parametrize(

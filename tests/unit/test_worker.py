@@ -21,7 +21,7 @@ from penstock.ops.kernel.checkpoint.output_writer import OutputRefused
 from penstock.ops.kernel.loop import WorkerConfig
 from penstock.ops.kernel.testing import InlineExecutor, Killed
 from penstock.processors import DeclarationError, PenstockError, ProcessorFailed
-from penstock.processors.declare import bucket_of
+from penstock.processors.declare import bucket_of, plan_of
 from penstock.processors.shard import EventRejected, Gap, Step, steps_of
 from penstock.state import MemoryStateFolder, StateFolder
 from penstock.transport import Bucket, CategorySpec, Outgoing
@@ -225,7 +225,7 @@ def test_each_guarantee_holds_after_crashes_at_any_steps(
     driver = Driver(processor)
     driver.send(readings, items)
 
-    [category] = processor.outputs()
+    [category] = plan_of(processor).outputs
     expect(processor.output_semantics, [output.at for output in driver.read(category)], list(range(len(events))))
     if category is totals:
         driver.send(readings, [Reading(meter, len(events), 0) for meter in "abcd"])
@@ -559,7 +559,7 @@ def test_processing_continues_while_a_checkpoint_is_saved(processor: type[ps.Pro
     driver, saver = Driver(processor), DeferredExecutor()
     place = WorkerConfig(driver.bus, MemoryStateFolder(), "test")
     worker = Worker(processor(), place, InlineExecutor(), saver, clock=driver.clock)
-    written, name = processor.outputs()[0], processor.name
+    written, name = plan_of(processor).outputs[0], processor.name
     worker.run_once()
     driver.clock.advance(2)
     for at in range(2):
@@ -714,7 +714,7 @@ def test_sent_outputs_alone_cause_a_checkpoint(processor: type[ps.Processor]) ->
     driver.send(readings, [Reading("m", 1, 50)])
     worker = driver._workers[processor]
     before, [shard] = worker.metrics.checkpoints, [one for one in worker.shards if one.position.get("readings")]
-    [output] = driver.read(processor.outputs()[0])
+    [output] = driver.read(plan_of(processor).outputs[0])
     news = [shard.has_news]
     worker._batches._outputs.send(shard, [output])
     news.append(shard.has_news)
@@ -722,7 +722,7 @@ def test_sent_outputs_alone_cause_a_checkpoint(processor: type[ps.Processor]) ->
     news.append(shard.has_news)
 
     assert news == [False, True, False]
-    assert driver.read(processor.outputs()[0]) == [output, output]
+    assert driver.read(plan_of(processor).outputs[0]) == [output, output]
     assert worker.metrics.checkpoints == before + 1
 
 

@@ -17,7 +17,7 @@ from penstock.ops.kernel.loop import WorkerConfig
 from penstock.ops.kernel.loop.ownership import FENCED_PAUSE_S, MOST_FENCED, QUIET_S, IdentityShared, _ordinal
 from penstock.ops.kernel.testing import InlineExecutor
 from penstock.ops.shell import SteeredClock
-from penstock.processors.declare import dead_letters_of
+from penstock.processors.declare import dead_letters_of, plan_of
 from penstock.processors.operators import merge_of
 from penstock.processors.shard import EventRejected, Gap
 from penstock.state import MemoryStateFolder, StateFolder
@@ -140,7 +140,7 @@ class Site:
         self.processor = processor
         self._states = FaultyStates(states, self.faults)
         changelog = changelog_of(processor)
-        for category in (*processor.inputs(), *processor.outputs(), dead_letters_of(processor)):
+        for category in (*plan_of(processor).inputs, *plan_of(processor).outputs, dead_letters_of(processor)):
             self.bus.create(CategorySpec.of(category))
         create_missing_categories(self.bus, WATERMARKS, *([changelog] if changelog else []))
         writer = self.bus.writer()
@@ -161,7 +161,7 @@ class Site:
 
     def run_worker(self) -> Exception | None:
         """Run a worker to the end of its input, or until something fails."""
-        targets = ends_of(self.processor.inputs(), self.bus)
+        targets = ends_of(plan_of(self.processor).inputs, self.bus)
 
         def finished(worker: Worker) -> bool:
             self.clock.advance(0.4)
@@ -187,7 +187,7 @@ class Site:
 
     def outputs(self) -> list[Any]:
         """Return what was written."""
-        [category] = self.processor.outputs()
+        [category] = plan_of(self.processor).outputs
         found = [
             message
             for number, end in self.bus.ends(category.name).items()
@@ -373,7 +373,7 @@ def test_a_worker_whose_identity_another_process_uses_ends() -> None:
 
 def expect_finished(site: Site, workers: Sequence[Worker]) -> None:
     """Run workers until all events are read and saved, and check the outputs."""
-    targets = ends_of(site.processor.inputs(), site.bus)
+    targets = ends_of(plan_of(site.processor).inputs, site.bus)
     for _ in range(2_000):
         for worker in workers:
             worker.run_once()

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from ...processors import PenstockError
-from ...processors.declare import Processor
+from ...processors.declare import Processor, plan_of
 from ..bus import Bus
 from ..errors import GroupInUse
 from ..messages import Bucket, Position
@@ -179,7 +179,7 @@ def require_idle(processor: type[Processor], bus: Bus) -> None:
     """
     catalog = bus.catalog
     # A processor that does not exist yet, such as one of a clone, may have inputs that do not exist either.
-    names = catalog.topics([category.name for category in processor.inputs()])
+    names = catalog.topics([category.name for category in plan_of(processor).inputs])
     positions = [position for name in names for position in catalog.positions(processor.name, name)]
     if not positions and MAINTENANCE.name in catalog.names():
         positions = [Position(Bucket(MAINTENANCE.name, 0), 0)]

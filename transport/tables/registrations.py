@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ...processors.declare import Processor
+from ...processors.declare import Processor, plan_of
 from ..bus import Bus
 from ..category_spec import CategorySpec
 from ..changelog import changelog_spec
@@ -109,7 +109,7 @@ def record_shards(bus: Bus, processor: str, records: Mapping[int, ShardRecord]) 
 
 def topic_ids_of(bus: Bus, processor: type[Processor]) -> dict[str, str]:
     """Return the topic ids of a processor's inputs and of its changelog, without missing topics."""
-    names = [*(category.name for category in processor.inputs()), changelog_spec(processor).name]
+    names = [*(category.name for category in plan_of(processor).inputs), changelog_spec(processor).name]
     return {name: topic.id for name, topic in bus.catalog.topics(names).items()}
 
 
@@ -117,7 +117,7 @@ def register_positions(bus: Bus, processor: type[Processor], buckets: Iterable[i
     """Record that shards continue, in the present topics, from positions set by a maintenance operation."""
     registered, topic_ids = registration_of(bus, processor.name), topic_ids_of(bus, processor)
     workers = {bucket: record.worker for bucket, record in registered.shards.items()}
-    register_inputs(bus, processor.name, {category.name: category.buckets for category in processor.inputs()})
+    register_inputs(bus, processor.name, {category.name: category.buckets for category in plan_of(processor).inputs})
     record_shards(
         bus,
         processor.name,

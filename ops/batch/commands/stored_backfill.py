@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ....processors import counted
 from ....processors.apps import AppName
+from ....processors.declare import plan_of
 from ...shell import expect_main_cluster, interruptible, note, print_json, print_table, progress_steps
 
 if TYPE_CHECKING:  # Arrow is slow to import, and most commands do without
@@ -47,7 +48,9 @@ class StoredBackfill:
         from ....backfill.outputs import must_compute, send_batch  # noqa: PLC0415 - as above
 
         written = {
-            category.name: category for processor in self.app.load().processors for category in processor.outputs()
+            category.name: category
+            for processor in self.app.load().processors
+            for category in plan_of(processor).outputs
         }
         expect_main_cluster(
             written.values(),
@@ -82,7 +85,7 @@ class StoredBackfill:
         from ....backfill.outputs import expect_writable, must_compute_rows, write_rows  # noqa: PLC0415 - as above
 
         processors = self.app.load().processors
-        sinks = list({sink.name: sink for processor in processors for sink in processor.sinks()}.values())
+        sinks = list({sink.name: sink for processor in processors for sink in plan_of(processor).sinks}.values())
         expect_writable(sinks)
         folder, span = self._folder, self._span
         if must_compute_rows(self.bus, folder, sinks, span):

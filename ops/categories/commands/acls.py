@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ....processors.apps import AppName
+from ....processors.declare import plan_of
 from ....transport import placement_of
 from ...shell import AsJson, address_of, configuration_of, print_json
 from ..acls import KafkaRole, grants_of
@@ -41,7 +42,7 @@ def acls(
     processors = AppName.parse(target).load().processors
     principals = {KafkaRole.WORKER: worker, KafkaRole.OPERATOR: operator, KafkaRole.MONITOR: monitor}
     file = configuration_of(context).file
-    elsewhere = placement_of(category for processor in processors for category in processor.outputs())
+    elsewhere = placement_of(category for processor in processors for category in plan_of(processor).outputs)
     addresses: dict[str | None, str] = {
         None: bootstrap,
         **{cluster: address_of(file, cluster, f"Category {name} is on") for name, cluster in elsewhere.items()},

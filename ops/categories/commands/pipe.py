@@ -15,7 +15,7 @@ import typer
 
 from ....processors import UserCodeError
 from ....processors.declare import Category, CheckpointInterval, ErrorAction, ErrorPolicy, Semantics
-from ....processors.pipes import Line, Pipe
+from ....processors.pipes import Line, Pipe, PipePlan
 from ....transport import Bus, CategorySpec, create_missing_categories
 from ....transport.codecs import Lines
 from ...kernel import Environment, StopOptions, run_one
@@ -57,8 +57,13 @@ class _CommandPipe(Pipe):
         """Return the folder of the command."""
         return Path.cwd()
 
-    @classmethod
-    def error_action(cls, error: UserCodeError) -> ErrorAction:
+
+class _CommandPipePlan(PipePlan, of=_CommandPipe):
+    """The plan of a pipe that is declared by options."""
+
+    declaration: type[_CommandPipe]
+
+    def error_action(self, error: UserCodeError) -> ErrorAction:
         """Name the option instead of the attribute."""
         return super().error_action(error)._replace(alternative=f"--on-error {OnError.DEAD_LETTER.value}")
 

@@ -15,7 +15,7 @@ from typing import Any, cast
 import msgspec
 
 from ....processors import LogRateLimiter, PenstockError, counted, ending
-from ....processors.declare import Processor, Stateful
+from ....processors.declare import Processor, Stateful, plan_of
 from ....processors.models import decode_model
 from ....processors.operators import whole_states
 from ....processors.shard import SourceEvents
@@ -101,8 +101,8 @@ def expect_searchable(processor: type[Processor]) -> type[Stateful]:
     Raises:
         SnapshotError: it is none.
     """
-    is_searchable = issubclass(processor, Stateful) and len(processor.inputs()) == 1
-    if not is_searchable or processor.inputs()[0].partitioner is None:
+    is_searchable = issubclass(processor, Stateful) and len(plan_of(processor).inputs) == 1
+    if not is_searchable or plan_of(processor).inputs[0].partitioner is None:
         raise SnapshotError(
             f"{processor.__name__} cannot be searched: bisection needs a penstock.Stateful with one input of a known partitioner. Nothing was read. "
             "`penstock replay --debug` stops at events of any processor."
@@ -124,7 +124,7 @@ def find_cause(search: Search, snapshots: Sequence[Snapshot]) -> Cause | None:
         KeyNotRead: no event has the key.
         ReplayRefused: the events before a snapshot in which the condition holds have expired.
     """
-    number = search.processor.inputs()[0].bucket_of(search.key)
+    number = plan_of(search.processor).inputs[0].bucket_of(search.key)
     taken = [snapshot for snapshot in snapshots if _backup_of(search, snapshot, number) is not None]
     after = _first_true(search, taken, number)
     points = [_Point(), *(_point_of(search, snapshot, number) for snapshot in taken)]
@@ -140,7 +140,7 @@ def find_cause(search: Search, snapshots: Sequence[Snapshot]) -> Cause | None:
 
 def _held_before(search: Search, number: int, points: Sequence[_Point]) -> Cause | None:
     """Search the events before the last snapshot for a condition that holds in no snapshot: it may have held between two of them."""
-    name = search.processor.inputs()[0].name
+    name = plan_of(search.processor).inputs[0].name
     expired = search.bus.catalog.describe(name).starts[number]
     first = next((point for point in points if point.offset >= expired), points[-1])
     if expired:
@@ -170,7 +170,7 @@ def _point_of(search: Search, snapshot: Snapshot, number: int) -> _Point:
     assert search.store is not None  # noqa: S101 - the snapshots come from it
     position = snapshot.processors[search.processor.name].shards[number].position
     return _Point(
-        position.offsets[search.processor.inputs()[0].name],
+        position.offsets[plan_of(search.processor).inputs[0].name],
         FromBackup(search.store, _expect(_backup_of(search, snapshot, number))),
         f"snapshot {snapshot.id}",
     )
@@ -190,7 +190,7 @@ def _first_true(search: Search, taken: Sequence[Snapshot], number: int) -> int:
 
 def _backup_of(search: Search, snapshot: Snapshot, number: int) -> BackupId | None:
     cut = snapshot.processors.get(search.processor.name)
-    shard = cut.shards.get(number) if cut is not None and cut.shape == search.processor.state_shape() else None
+    shard = cut.shards.get(number) if cut is not None and cut.shape == plan_of(search.processor).state_shape else None
     return BackupId.parse(shard.backup) if shard is not None and shard.backup else None
 
 
@@ -206,12 +206,12 @@ def _state_in(search: Search, snapshot: Snapshot, number: int) -> Any:
     with opened_backup(backups, manifest, no_progress) as state:
         key = search.key.encode()
         [(_, saved)] = whole_states(search.processor, state, zip([key], state.fetch([key]), strict=True))
-    decode = msgspec.msgpack.Decoder(search.processor.saved_type(), dec_hook=decode_model).decode
+    decode = msgspec.msgpack.Decoder(plan_of(search.processor).saved_type, dec_hook=decode_model).decode
     return None if saved is None else decode(saved)
 
 
 def _replayed(search: Search, number: int, since: _Point, until: _Point | None) -> Cause | None:
-    name = search.processor.inputs()[0].name
+    name = plan_of(search.processor).inputs[0].name
     search.report(
         f"Replaying {name}/{number} from offset {since.offset:,} ({since.name}) to "
         + (f"{until.offset:,} ({until.name}) …" if until else "the end …")
@@ -233,7 +233,7 @@ def _replayed(search: Search, number: int, since: _Point, until: _Point | None) 
                 if progress.is_due():
                     search.report(f"{watch.replayed:,} of {counted(total, 'event')} …")
     if watch.cause is None and isinstance(since.start, Empty) and not watch.keys.is_found:
-        raise KeyNotRead(watch.keys.missing(search.bus, search.processor.inputs()[0]))
+        raise KeyNotRead(watch.keys.missing(search.bus, plan_of(search.processor).inputs[0]))
     return watch.cause
 
 
@@ -272,6 +272,6 @@ class _Watch:
         event, before = call.arguments[0], call.arguments[1]
         place = self._places.of(event)
         if place is None:
-            name = self._search.processor.inputs()[0].name
+            name = plan_of(self._search.processor).inputs[0].name
             return Cause(name, self._number, None, None, event, before, after, self.replayed)
         return Cause(*place, event, before, after, self.replayed)

@@ -15,7 +15,7 @@ from typing import cast
 
 from ....processors import PenstockError
 from ....processors.apps import App, renamed_categories
-from ....processors.declare import AnyCategory, Processor, Semantics
+from ....processors.declare import AnyCategory, Processor, Semantics, plan_of
 from ....processors.pipes import Pipe
 from ....processors.shard import StatePosition
 from ....state.backups import BackupId, ShardBackups
@@ -112,9 +112,9 @@ def _expect_no_programs(clone: App) -> None:
 def _expect_no_deciding_sinks(clone: App) -> None:
     """Raise CloneRefused for exactly-once sinks: they contain the positions of their processors, and a clone writes none."""
     for processor in clone.processors:
-        if processor.sinks() and processor.output_semantics is Semantics.EXACTLY_ONCE:
+        if plan_of(processor).sinks and processor.output_semantics is Semantics.EXACTLY_ONCE:
             raise CloneRefused(
-                f"{processor.__name__} writes {processor.sinks()[0].name} exactly once, so its positions are there, and a clone must not write there. "
+                f"{processor.__name__} writes {plan_of(processor).sinks[0].name} exactly once, so its positions are there, and a clone must not write there. "
                 "Nothing was changed. Let it write to a category, and a processor in an app of its own copy that category to the sink."
             )
 
@@ -156,7 +156,7 @@ def clone_kind(snapshot: Snapshot, clone: App, processor: type[Processor]) -> Cl
             category.name: {
                 number: begin(category.name, number, end) for number, end in snapshot.ends[category.name].items()
             }
-            for category in original_of(processor).written_categories()
+            for category in plan_of(original_of(processor)).written_categories
         },
     )
 
@@ -175,7 +175,7 @@ def _own_tables(clone: App) -> list[AnyCategory]:
     return [
         table
         for processor in clone.processors
-        for table in original_of(processor).side_inputs()
+        for table in plan_of(original_of(processor)).side_inputs
         if table.name in {name for each in clone.processors for name in renamed_categories(each)}
     ]
 
@@ -216,7 +216,9 @@ class _CloneCategories(Appended):
     def apply(self) -> None:
         """Create missing categories, and append the messages."""
         own = {
-            category.name: category for processor in self.app.processors for category in processor.written_categories()
+            category.name: category
+            for processor in self.app.processors
+            for category in plan_of(processor).written_categories
         }
         changelogs = [spec for processor in self.app.processors if (spec := changelog_of(processor)) is not None]
         create_missing_categories(self.bus, *map(CategorySpec.of, own.values()), *changelogs)

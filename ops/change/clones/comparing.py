@@ -15,7 +15,7 @@ import msgspec
 
 from ....backfill.compare import EXAMPLES, Comparison, Sides
 from ....processors.apps import App
-from ....processors.declare import AnyCategory, Processor
+from ....processors.declare import AnyCategory, Processor, plan_of
 from ....processors.time import NEVER_MS
 from ....transport import Bus
 from ....transport.tables import (
@@ -104,7 +104,7 @@ def complete_until(processor: type[Processor], watermarks: Mapping[tuple[str, in
 
     Idle shards, and shards that have had too few events for a watermark, do not count.
     """
-    statements = [watermarks.get((processor.name, number)) for number in range(processor.inputs()[0].buckets)]
+    statements = [watermarks.get((processor.name, number)) for number in range(plan_of(processor).inputs[0].buckets)]
     return min(
         (one.watermark_ms for one in statements if one is not None and not one.idle and one.watermark_ms != NEVER_MS),
         default=inf,
@@ -120,7 +120,7 @@ def _compared(
     processor: type[Processor], begins: Mapping[str, Mapping[int, int]], bus: Bus, times: ComparedTimes, sides: Sides
 ) -> Iterator[Comparison]:
     original, has_run = original_of(processor), _has_run(processor, bus)
-    for theirs, ours in zip(original.outputs(), processor.outputs(), strict=True):
+    for theirs, ours in zip(plan_of(original).outputs, plan_of(processor).outputs, strict=True):
         left = _outputs(bus, theirs, begins[theirs.name], theirs.name)
         # Before it has run, its categories contain the messages in flight at the cut, which the original app has written.
         right = _outputs(bus, ours, dict.fromkeys(range(ours.buckets), 0), theirs.name) if has_run else []

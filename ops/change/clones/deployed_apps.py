@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from ....processors.apps import AppName
-from ....processors.declare import Processor
+from ....processors.declare import Processor, plan_of
 from ....transport import Bucket, Bus, GroupInUse, Position
 from ....transport.tables import require_idle
 from ...deploy import (
@@ -270,7 +270,7 @@ def _deployed(processor: type[Processor], folder: Path) -> PairedDeployment:
 def lag_s(processor: type[Processor], bus: Bus) -> float:
     """Return how long the oldest event of a processor's inputs has waited, in seconds. Events that wait for a retry are behind nothing."""
     positions = []
-    for category in processor.sources():
+    for category in plan_of(processor).sources:
         committed = bus.catalog.committed(processor.name, category.name)
         starts = bus.catalog.describe(category.name).starts
         positions += [

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ....processors import PenstockError, counted
 from ....processors.apps import App, renamed_categories
-from ....processors.declare import Aggregator, AtWatermark, Processor, Semantics, Stateful
+from ....processors.declare import Aggregator, AtWatermark, Processor, Semantics, Stateful, plan_of
 from ....processors.keyed_state import EVENT_TIMES, WALL_TIMERS, decode_time
 from ....processors.shard import Offsets, StatePosition
 from ....processors.time import NEVER_MS
@@ -87,12 +87,12 @@ class ProcessorPair:
 
     @property
     def _inputs(self) -> list[str]:
-        return [category.name for category in self.original.inputs()]
+        return [category.name for category in plan_of(self.original).inputs]
 
     @property
     def buckets(self) -> range:
         """The numbers of the shards."""
-        return range(self.original.inputs()[0].buckets)
+        return range(plan_of(self.original).inputs[0].buckets)
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def _expect_exact(pairs: Sequence[ProcessorPair]) -> None:
     """Raise PromotionRefused for outputs that may repeat, or be missing, when the app changes over."""
     for pair in pairs:
         processor = pair.original
-        written = ", ".join(destination.name for destination in processor.destinations())
+        written = ", ".join(destination.name for destination in plan_of(processor).destinations)
         if written and processor.output_semantics is not Semantics.EXACTLY_ONCE:
             effect = "repeat" if processor.output_semantics is Semantics.AT_LEAST_ONCE else "be missing"
             raise PromotionRefused(
@@ -218,7 +218,7 @@ def _fires_by_clock(processor: type[Processor]) -> bool:
 
 def _expect_equal_topics(pair: ProcessorPair, bus: Bus) -> None:
     """Raise PromotionRefused if the app reads other categories than its clone, or categories with other numbers of buckets."""
-    declared = {category.name: category.buckets for category in pair.original.inputs()}
+    declared = {category.name: category.buckets for category in plan_of(pair.original).inputs}
     registered = registration_of(bus, pair.original.name).inputs
     sizes = bus.catalog.topics({*pair.renamed, *pair.renamed.values()})
     different = sorted(
@@ -269,7 +269,7 @@ def common_limits(pair: ProcessorPair, bus: Bus) -> dict[type[Processor], RunLim
     for name in pair.external:
         committed = [bus.catalog.committed(processor.name, name) for processor in both]
         external |= {Bucket(name, number): max(found.get(number, 0) for found in committed) for number in pair.buckets}
-    return {processor: RunLimits(ends_of(processor.sources(), bus) | external) for processor in both}
+    return {processor: RunLimits(ends_of(plan_of(processor).sources, bus) | external) for processor in both}
 
 
 def _times_to_reach(pair: ProcessorPair, environment: MaintenanceEnvironment) -> dict[type[Processor], dict[int, int]]:
@@ -333,7 +333,7 @@ def _has_begun(plan: PromotionPlan, environment: MaintenanceEnvironment) -> bool
 
 
 def _is_installed(pair: ProcessorPair, generation: int, environment: MaintenanceEnvironment) -> bool:
-    if pair.original.state_shape() is None:
+    if plan_of(pair.original).state_shape is None:
         return False
     local = LocalStates(pair.original, environment.states, None)
     folders = [folder for bucket in pair.buckets if (folder := current(local.folder(bucket))) is not None]
@@ -387,13 +387,13 @@ class _TakeOver(_PairTask):
     def __init__(self, pair: ProcessorPair, environment: MaintenanceEnvironment, *, has_begun: bool) -> None:
         super().__init__(pair.original, pair, environment, has_begun=has_begun)
         self._local = self._of_clone = None
-        if pair.original.state_shape() is not None:
+        if plan_of(pair.original).state_shape is not None:
             self._local = LocalStates(pair.original, environment.states, environment.backups)
             self._of_clone = LocalStates(pair.clone, environment.states, environment.backups)
 
     def _begin(self, processor: type[Processor], previous: MaintenanceOperation | None) -> MaintenanceOperation:
         lineage = lineage_of(previous)
-        if processor.state_shape() is not None:
+        if plan_of(processor).state_shape is not None:
             lineage = lineage.installed(dict.fromkeys(self.buckets, lineage.newest_generation + 1))
         return start_operation(processor, self._pair.kind, lineage, previous)
 
@@ -470,7 +470,7 @@ class _EqualPlaces(TopicChange):
                 **catalog.describe(category.name).starts,
                 **catalog.committed(processor.name, category.name),
             }
-            for category in processor.inputs()
+            for category in plan_of(processor).inputs
         }
 
     def _expect_read(self, pair: ProcessorPair, name: str, positions: Mapping[int, int]) -> None:
@@ -481,7 +481,7 @@ class _EqualPlaces(TopicChange):
 
     def _expect_equal_times(self, pair: ProcessorPair) -> None:
         """Raise MaintenanceRefused if one has written results of an event time that the other has not reached, or timers of the clock wait."""
-        if pair.original.state_shape() is None:
+        if plan_of(pair.original).state_shape is None:
             return
         both = pair.original, pair.clone
         for bucket in pair.buckets:
@@ -532,9 +532,9 @@ def _text(low_ms: int) -> str:
 
 def _follows_event_time(processor: type[Processor]) -> bool:
     """Return whether results become due as event time passes: not those of a stateful processor without timers, which writes at each event."""
-    if processor.state_shape() is None:
+    if plan_of(processor).state_shape is None:
         return False
-    return not issubclass(processor, Stateful) or processor.emits_without_input()
+    return not issubclass(processor, Stateful) or plan_of(processor).emits_without_input
 
 
 def _without_starts(offsets: Offsets) -> Offsets:

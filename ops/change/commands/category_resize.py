@@ -8,7 +8,7 @@ import typer
 
 from ....processors import counted
 from ....processors.apps import AppName
-from ....processors.declare import Processor
+from ....processors.declare import Processor, plan_of
 from ....transport import Bus
 from ....transport.tables import MaintenanceRefused
 from ...shell import (
@@ -75,7 +75,7 @@ def resize(
     resized = {
         category
         for processor in processors
-        for category in (*processor.inputs(), *processor.outputs())
+        for category in (*plan_of(processor).inputs, *plan_of(processor).outputs)
         if category.name == name
     }
     expect_main_cluster(
@@ -129,14 +129,14 @@ def _show(plan: ResizePlan) -> None:
 
 
 def _describe_reader(processor: type[Processor]) -> str:
-    return processor.__name__ + ("" if processor.state_shape() is None else " (its states are split)")
+    return processor.__name__ + ("" if plan_of(processor).state_shape is None else " (its states are split)")
 
 
 def _result(plan: ResizePlan) -> str:
     declared = {
         category.name: category.buckets
         for processor in (*plan.readers, *plan.writers)
-        for category in (*processor.inputs(), *processor.outputs())
+        for category in (*plan_of(processor).inputs, *plan_of(processor).outputs)
     }
     outdated = [name for name in plan.categories if declared.get(name) != plan.after]
     text = f"{', '.join(plan.categories)}: {counted(plan.after, 'bucket')}."

@@ -9,7 +9,7 @@ import typer
 
 from ....processors import counted
 from ....processors.apps import AppName
-from ....processors.declare import Processor
+from ....processors.declare import Processor, plan_of
 from ....transport import Bus
 from ....transport.tables import require_idle
 from ...dead_letters import effects_on_letters
@@ -106,7 +106,7 @@ def _parse_target(text: str, processor: type[Processor]) -> ResetTarget:
     if text in {edge.value for edge in Edge}:
         return Edge(text)
     if "=" in text:
-        return parse_offsets(text, [category.name for category in processor.sources()])
+        return parse_offsets(text, [category.name for category in plan_of(processor).sources])
     try:
         start = parse_start(text, datetime.now(UTC))
     except typer.BadParameter as error:
@@ -120,9 +120,9 @@ def _parse_target(text: str, processor: type[Processor]) -> ResetTarget:
 
 def _consumers(app: AppName, processor: type[Processor]) -> list[str]:
     """Return the processors of the app that read this processor's outputs."""
-    written = {category.name for category in processor.outputs()}
+    written = {category.name for category in plan_of(processor).outputs}
     others = app.whole.load().processors
-    return [other.__name__ for other in others if written & {category.name for category in other.inputs()}]
+    return [other.__name__ for other in others if written & {category.name for category in plan_of(other).inputs}]
 
 
 def _show(plan: ResetPlan, consumers: list[str], bus: Bus) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ....processors import counted
-from ....processors.declare import Processor
+from ....processors.declare import Processor, plan_of
 from ....transport.tables import require_idle
 from ...shell import (
     LINE_EVERY_S,
@@ -100,13 +100,12 @@ def migrate(
 
 
 def _report_nothing(processor: type[Processor], *, json: bool) -> None:
+    plan = plan_of(processor)
     if json:
-        print_json(
-            {"processor": processor.name, "to": processor.state_shape(), "done": False, "keys": 0, "buckets": []}
-        )
+        print_json({"processor": processor.name, "to": plan.state_shape, "done": False, "keys": 0, "buckets": []})
         return
     note(
-        f"All states of {processor.name}, on this machine and in the newest backups, are {processor.state_shape()}, as declared. Nothing was "
+        f"All states of {processor.name}, on this machine and in the newest backups, are {plan.state_shape}, as declared. Nothing was "
         "changed. Use --force to convert them anyway."
     )
 
@@ -123,7 +122,7 @@ def _show(plan: MigrationPlan, examples: list[Example]) -> None:
 
 
 def _row(plan: MigrationPlan, shard: ShardMigration) -> list[object]:
-    new_type = "installed" if shard.is_done else plan.processor.state_shape()
+    new_type = "installed" if shard.is_done else plan_of(plan.processor).state_shape
     position = ", ".join(f"{offset:,}" for _, offset in sorted(shard.plan.reflects.items()))
     location = "local" if shard.plan.backup is None else f"backup {shard.plan.backup}"
     return [shard.bucket, location, position, shard.shape, shard.keys or "", new_type]
@@ -159,7 +158,7 @@ def _result(plan: MigrationPlan, counts: ConversionCounts, run_command: str, *, 
         f"{counted(counts.keys, 'key')}{dropped}" if counts.keys or not plan.is_continued else "converted before"
     )
     return (
-        f"The states of {plan.processor.name} are now {plan.processor.state_shape()}: {converted}. Deploy the processor again, or run it: "
+        f"The states of {plan.processor.name} are now {plan_of(plan.processor).state_shape}: {converted}. Deploy the processor again, or run it: "
         f"{run_command}"
     )
 
@@ -193,7 +192,7 @@ class _Lines:
 def _describe(plan: MigrationPlan, counts: ConversionCounts, *, is_done: bool) -> dict[str, Any]:
     return {
         "processor": plan.processor.name,
-        "to": plan.processor.state_shape(),
+        "to": plan_of(plan.processor).state_shape,
         "done": is_done,
         "keys": counts.keys,
         "dropped": counts.dropped,

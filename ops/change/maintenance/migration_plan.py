@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
 
-from ....processors.declare import Aggregator, Processor, Semantics, Stateful
+from ....processors.declare import Aggregator, Processor, Semantics, Stateful, plan_of
 from ....processors.shard import Offsets, StatePosition, Step, steps_of
 from ....state.backups import no_progress, opened_backup, read_database
 from ....state.local import RocksShardState
@@ -71,7 +71,7 @@ class MigrationPlan:
     @property
     def kind(self) -> Migration:
         """The operation."""
-        return Migration(self.processor.state_shape())
+        return Migration(plan_of(self.processor).state_shape)
 
     @property
     def remaining(self) -> list[ShardMigration]:
@@ -95,13 +95,13 @@ def plan_migration(
         MissingCategory: an input is not on the bus.
     """
     stateful = _require_stateful(processor)
-    expect_categories(stateful, stateful.inputs(), environment.bus)
+    expect_categories(stateful, plan_of(stateful).inputs, environment.bus)
     finder = _ShardFinder(stateful, environment)
     if finder.unfinished is not None:
         members = finder.unfinished.lineage.newest_buckets
         return MigrationPlan(stateful, finder.shards(sorted(members)), is_continued=True)
-    shards = finder.shards(range(stateful.inputs()[0].buckets))
-    misfits = [shard for shard in shards if shard.shape != stateful.state_shape()]
+    shards = finder.shards(range(plan_of(stateful).inputs[0].buckets))
+    misfits = [shard for shard in shards if shard.shape != plan_of(stateful).state_shape]
     if not misfits and (
         force
         or not all(_read_state(shard, stateful, environment, lambda state: fits(stateful, state)) for shard in shards)
@@ -130,7 +130,7 @@ class _ShardFinder:
     def __init__(self, processor: type[Stateful], environment: MaintenanceEnvironment) -> None:
         self._processor = processor
         self._local = LocalStates(processor, environment.states, environment.backups)
-        newest = operation_to_replace(processor, environment.bus, Migration(processor.state_shape()))
+        newest = operation_to_replace(processor, environment.bus, Migration(plan_of(processor).state_shape))
         self.unfinished: MaintenanceOperation | None = None
         if newest is not None and not newest.is_done:
             self.unfinished, newest = newest, newest.previous
@@ -157,7 +157,9 @@ class _ShardFinder:
 
     def _progress(self, position: StatePosition) -> tuple[int, int]:
         """Return a number that grows with a state's progress."""
-        return position.generation, sum(position.offsets.get(category.name, 0) for category in self._processor.inputs())
+        return position.generation, sum(
+            position.offsets.get(category.name, 0) for category in plan_of(self._processor).inputs
+        )
 
     def _plan(self, facts: ShardFacts, newest: StoredState, position: Offsets) -> ShardPlan:
         processor, method = self._processor, ResetMethod.KEPT if newest.backup is None else ResetMethod.BACKUP
@@ -187,16 +189,16 @@ class _ShardFinder:
     def _require_same_keys(self, bucket: int, state: StoredState) -> None:
         """Refuse if more than the type of a key's state has changed."""
         processor, shape = self._processor, state.identity.shape
-        others = sorted(state.saved.offsets.keys() - {category.name for category in processor.inputs()})
+        others = sorted(state.saved.offsets.keys() - {category.name for category in plan_of(processor).inputs})
         if others:
             raise MaintenanceRefused(
                 f"{shard_name(processor, bucket)}: its state contains events of {', '.join(others)}, which {processor.__name__} no longer reads. "
                 f"A migration changes only the type of a state. Nothing was changed. {_START_ANEW}"
             )
-        if shape != processor.state_shape() and not processor.differs_only_in_state_type(shape):
+        if shape != plan_of(processor).state_shape and not plan_of(processor).differs_only_in_state_type(shape):
             raise MaintenanceRefused(
                 f"{shard_name(processor, bucket)}: its state contains {shape}, and {processor.__name__} now declares "
-                f"{processor.state_shape()}. More than the type of a state has changed: its keys or windows differ. Nothing was changed. "
+                f"{plan_of(processor).state_shape}. More than the type of a state has changed: its keys or windows differ. Nothing was changed. "
                 f"{_START_ANEW}"
             )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ....processors.declare import Processor
+from ....processors.declare import Processor, plan_of
 from ....processors.shard import Offsets, StatePosition, is_committed
 from ....state import ShardIdentity
 from ....state.backups import BackupId, ShardBackups, damages_of, expect_closed, read_database
@@ -34,7 +34,7 @@ class LocalStates:
 
     def identity(self, bucket: int) -> ShardIdentity:
         """Return the identity of a shard's state."""
-        return ShardIdentity(self.processor.name, bucket, self.processor.state_shape() or "")
+        return ShardIdentity(self.processor.name, bucket, plan_of(self.processor).state_shape or "")
 
     def folder(self, bucket: int) -> Path:
         """Return the folder of a shard's databases."""
@@ -139,5 +139,5 @@ def processor_positions(
     processor: type[Processor], bus: Bus, lineage: StateLineage | None = None
 ) -> ProcessorPositions:
     """Read the positions of a processor's group from the bus."""
-    starts = {category.name: dict(bus.catalog.describe(category.name).starts) for category in processor.inputs()}
+    starts = {category.name: dict(bus.catalog.describe(category.name).starts) for category in plan_of(processor).inputs}
     return ProcessorPositions(committed_positions(processor, bus), starts, lineage or StateLineage())

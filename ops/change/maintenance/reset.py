@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
 from ....processors.apps import Loop
-from ....processors.declare import Aggregator, Processor, RemoteStore
+from ....processors.declare import Aggregator, Processor, RemoteStore, plan_of
 from ....processors.shard import Offsets, StatePosition, Step, is_committed, is_remote, steps_of
 from ....state import ShardIdentity
 from ....state.local import current
@@ -98,7 +98,7 @@ class ResetPlan:
 
     def outputs(self) -> list[str]:
         """Return the categories and sinks that get the repeated outputs."""
-        return [destination.name for destination in self.processor.destinations()]
+        return [destination.name for destination in plan_of(self.processor).destinations]
 
 
 def expect_no_loop(loop: Loop | None) -> None:
@@ -127,16 +127,17 @@ def plan_reset(
         StateInUse: a worker has a state open.
         MissingCategory: an input is not on the bus.
     """
-    if policy is not None and processor.state_shape() is None:
+    plan = plan_of(processor)
+    if policy is not None and plan.state_shape is None:
         raise MaintenanceRefused(
             f"{processor.__name__} has no state, so --state does not apply. Nothing was changed. Omit the option."
         )
     policy = policy or StatePolicy.AUTO
     catalog = environment.bus.catalog
-    wanted = offsets_at(target, catalog, [category.name for category in processor.sources()])
+    wanted = offsets_at(target, catalog, [category.name for category in plan.sources])
     numbers = sorted({bucket.number for bucket in wanted})
     # Events that wait for a retry are read again from the source, or are skipped like it.
-    for category in processor.retry_categories():
+    for category in plan.retry_categories:
         ends = catalog.stable_ends(category.name)
         wanted |= {Bucket(category.name, number): ends[number] for number in numbers}
     kind = Reset(describe_target(target), policy.value)
@@ -165,7 +166,7 @@ def plan_state_restore(
     Raises:
         MaintenanceRefused: the processor has no local state, or the state cannot catch up from the bus.
     """
-    if processor.state_shape() is None or is_remote(processor):
+    if plan_of(processor).state_shape is None or is_remote(processor):
         where = (
             "keeps its state in a remote store, of which a snapshot has no copy"
             if is_remote(processor)
@@ -192,7 +193,7 @@ def _state_finder(
     processor: type[Processor], environment: MaintenanceEnvironment, lineage: StateLineage
 ) -> Callable[[ShardFacts], ShardFacts]:
     """Return a function that adds the states of a shard to its facts."""
-    if processor.state_shape() is None:
+    if plan_of(processor).state_shape is None:
         return lambda facts: facts
     if is_remote(processor):
         return lambda facts: _with_remote(processor, environment, facts)
@@ -231,7 +232,7 @@ def _remote_state(
         )
     if not (issubclass(processor, Aggregator) and isinstance(processor.store, RemoteStore)):
         raise TypeError(f"{processor.__name__} has no remote state")
-    identity = ShardIdentity(processor.name, bucket, processor.state_shape())
+    identity = ShardIdentity(processor.name, bucket, plan_of(processor).state_shape)
     with closing(remote_states(environment.store, processor, write_mode=processor.store.write_mode)) as states:
         yield states.open(identity)
 
@@ -253,7 +254,7 @@ def perform_reset(plan: ResetPlan, environment: MaintenanceEnvironment, at_gap: 
 
 
 def _task_type(processor: type[Processor]) -> type[_ResetTask]:
-    if processor.state_shape() is None:
+    if plan_of(processor).state_shape is None:
         return _ResetTask
     return _RemoteReset if is_remote(processor) else _LocalReset
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from ....processors.declare import Processor, Semantics
+from ....processors.declare import Processor, Semantics, plan_of
 from ....processors.shard import Offsets, StatePosition, Step, is_remote, steps_of
 from ....state.backups import BackupId
 from ....transport.tables import MaintenanceRefused
@@ -133,7 +133,7 @@ def plan_shard(
         MaintenanceRefused: there is no such state.
     """
     wanted = {**facts.before, **target}
-    if processor.state_shape() is None:
+    if plan_of(processor).state_shape is None:
         return count_events(processor, facts, wanted, ResetMethod.NONE, {})
     _require_same_buckets(processor, facts, wanted)
     match policy:
@@ -316,7 +316,7 @@ _CATCHING_UP = frozenset({ResetMethod.KEPT, ResetMethod.BACKUP, ResetMethod.REBU
 
 def _repeats_outputs(processor: type[Processor]) -> bool:
     """Return whether outputs are written again while a state catches up; see the worker."""
-    return len(processor.inputs()) > 1 and processor.output_semantics is Semantics.AT_LEAST_ONCE
+    return len(plan_of(processor).inputs) > 1 and processor.output_semantics is Semantics.AT_LEAST_ONCE
 
 
 def _newest_before(states: Iterable[Candidate], target: Offsets, starts: Offsets) -> Candidate | None:

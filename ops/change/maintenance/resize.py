@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ....processors import PenstockError, counted
-from ....processors.declare import AnyCategory, Processor
+from ....processors.declare import AnyCategory, Processor, plan_of
 from ....processors.shard import is_remote
 from ....transport import Bucket, BucketMismatch, Bus, OffsetRange, Position, read_offset_ranges
 from ....transport.tables import (
@@ -80,7 +80,7 @@ class ResizePlan:
         declared = (
             category
             for processor in (*self.readers, *self.writers)
-            for category in (*processor.inputs(), *processor.outputs())
+            for category in (*plan_of(processor).inputs, *plan_of(processor).outputs)
         )
         return next((category for category in declared if category.name == name), None)
 
@@ -106,9 +106,11 @@ def plan_resize(
     """
     every, catalog = list(processors), environment.bus.catalog
     names = _read_together(every, category)
-    readers = [processor for processor in every if names.intersection(category.name for category in processor.inputs())]
+    readers = [
+        processor for processor in every if names.intersection(category.name for category in plan_of(processor).inputs)
+    ]
     writers = [
-        processor for processor in every if names.intersection(category.name for category in processor.outputs())
+        processor for processor in every if names.intersection(category.name for category in plan_of(processor).outputs)
     ]
     buckets = {name: catalog.describe(name).spec.buckets for name in sorted(names)}
     replaced = [operation_to_replace(processor, environment.bus, Resize(after)) for processor in readers]
@@ -141,8 +143,8 @@ def _read_together(processors: Sequence[type[Processor]], category: str) -> set[
         more = {
             category.name
             for processor in processors
-            for category in processor.inputs()
-            if names & {other.name for other in processor.inputs()}
+            for category in plan_of(processor).inputs
+            if names & {other.name for other in plan_of(processor).inputs}
         }
         grew = not more <= names
         names |= more
@@ -170,8 +172,9 @@ def _require_local(processor: type[Processor], plan: ResizePlan) -> None:
 
 
 def _require_partitioner(processor: type[Processor]) -> None:
-    unknown = next((category.name for category in processor.inputs() if category.partitioner is None), None)
-    if unknown is not None and processor.state_shape() is not None:
+    plan = plan_of(processor)
+    unknown = next((category.name for category in plan.inputs if category.partitioner is None), None)
+    if unknown is not None and plan.state_shape is not None:
         raise MaintenanceRefused(
             f"The partitioner of {unknown} is unknown (`partitioner=None`), so the new bucket of a key in the state of {processor.__name__} is "
             f"unknown, too. Nothing was changed. Declare the partitioner of the writers of {unknown}, or copy it to a new category "
@@ -184,7 +187,7 @@ def _require_drained(processor: type[Processor], plan: ResizePlan, environment: 
     positions = processor_positions(processor, environment.bus)
     unread = sum(
         end - positions.of(bucket).before[category.name]
-        for category in processor.inputs()
+        for category in plan_of(processor).inputs
         for bucket, end in plan.resize_offsets[category.name].items()
     )
     if unread:
@@ -287,8 +290,10 @@ class _ReaderResize(MaintenanceTask):
         bus = environment.bus
         replaces = newest_maintenance(bus, processor.name)
         self._plan = plan
-        self._offsets = {category.name: dict(plan.resize_offsets[category.name]) for category in processor.inputs()}
-        self._has_state = processor.state_shape() is not None
+        self._offsets = {
+            category.name: dict(plan.resize_offsets[category.name]) for category in plan_of(processor).inputs
+        }
+        self._has_state = plan_of(processor).state_shape is not None
         self._local = LocalStates(processor, environment.states, environment.backups)
         if replaces is not None and replaces.kind == plan.kind:
             operation = replaces

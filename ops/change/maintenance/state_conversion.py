@@ -18,7 +18,7 @@ import msgspec
 
 from ....processors import AppFileError, PenstockError
 from ....processors.apps import imported, where_in
-from ....processors.declare import Stateful
+from ....processors.declare import Stateful, plan_of
 from ....processors.keyed_state import ENGINE_PREFIX
 from ....processors.models import decode_model, encode_model
 from ....processors.operators import whole_states
@@ -161,7 +161,7 @@ class StateConversion:
         return Example(key.decode(), _plain(saved), None if after is None else _plain(after))
 
     def _converted(self, key: str, saved: bytes) -> bytes | None:
-        after = self._processor.map_states(_plain(saved), lambda state: self._call(key, state, saved))
+        after = plan_of(self._processor).map_states(_plain(saved), lambda state: self._call(key, state, saved))
         return None if after is None else self._encode(after)
 
     def _call(self, key: str, state: Any, saved: bytes) -> Any:
@@ -188,7 +188,7 @@ class StateConversion:
 
 def fits(processor: type[Stateful], state: RocksShardState) -> bool:
     """Return whether all saved values of a state decode as declared."""
-    decode = msgspec.msgpack.Decoder(processor.saved_type(), dec_hook=decode_model).decode
+    decode = msgspec.msgpack.Decoder(plan_of(processor).saved_type, dec_hook=decode_model).decode
     try:
         for _, saved in own_entries(processor, state):
             decode(saved)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import gcd
 
-from ....processors.declare import Processor, Stateful
+from ....processors.declare import Processor, Stateful, plan_of
 from ....processors.operators import EntryKeyReader, entry_key_reader
 from ....processors.shard import Offsets, StatePosition
 from ....processors.time import merge_schedules, merge_shard_time
@@ -150,7 +150,7 @@ class StateSplit:
             for source in sources:
                 write_entries(state, self._entries_of(bucket, source))
             processor = self._plan.processor
-            inputs = [category.name for category in processor.inputs()]
+            inputs = [category.name for category in plan_of(processor).inputs]
             position = StatePosition(self._plan.end(bucket), generation=self._plan.generation)
             schedules = merge_schedules(processor.schedules, sources) if issubclass(processor, Stateful) else {}
             state.save_together(merge_shard_time(inputs, sources) | schedules, position)
@@ -158,7 +158,7 @@ class StateSplit:
             state.close()
 
     def _entries_of(self, bucket: int, source: RocksShardState) -> Iterator[tuple[bytes, bytes]]:
-        find_key, category = self._key_of, self._plan.processor.inputs()[0]
+        find_key, category = self._key_of, plan_of(self._plan.processor).inputs[0]
         before, after = (replace(category, buckets=buckets) for buckets in (self._plan.before, self._plan.after))
         identity = source.identity()
         old = None if identity is None else identity.bucket

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ....processors.apps import renamed_categories
-from ....processors.declare import Processor
+from ....processors.declare import Processor, plan_of
 from ....processors.shard import Offsets, StatePosition
 from ....state.backups import BackupId
 from ....transport import Bucket, Bus, OffsetRange, Outgoing, Position, origin_in, read_offset_range
@@ -103,7 +103,7 @@ def _waiting_for_retries(
     processor: type[Processor], flights: Sequence[OffsetRange], bus: Bus
 ) -> frozenset[tuple[Bucket, int]]:
     """Return the first places of the events that wait for a retry at the cut."""
-    own = {category.name for category in processor.retry_categories()}
+    own = {category.name for category in plan_of(processor).retry_categories}
     messages = (message for flight in flights if flight.bucket.category in own for _, message in _messages(bus, flight))
     origins = filter(None, (origin_in(message.headers or ()) for message in messages))
     return frozenset((Bucket(origin.category, origin.bucket), origin.offset) for origin in origins)
@@ -145,9 +145,9 @@ def _expect_same(declared: Mapping[str, type[Processor]], names: Iterable[str], 
     """Raise SnapshotError if one of some processors has changed since a snapshot."""
     now = {
         name: (
-            {category.name for category in processor.inputs()},
-            {category.name for category in processor.written_categories()},
-            processor.state_shape(),
+            {category.name for category in plan_of(processor).inputs},
+            {category.name for category in plan_of(processor).written_categories},
+            plan_of(processor).state_shape,
         )
         for name, processor in declared.items()
     }
@@ -336,7 +336,7 @@ class CutTask(MaintenanceTask):
         self._appended = appended
         self._local = None
         lineage = lineage_of(newest_maintenance(environment.bus, processor.name))
-        if processor.state_shape() is not None:
+        if plan_of(processor).state_shape is not None:
             self._local = LocalStates(processor, environment.states, environment.backups)
             lineage = lineage.installed(dict.fromkeys(cut.shards, lineage.newest_generation + 1))
             # Appended messages are in no order with earlier ones: only a changelog, or external inputs alone, rebuild a lost state.

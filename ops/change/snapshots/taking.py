@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 import msgspec
 
 from ....processors import backoff
-from ....processors.declare import Processor
+from ....processors.declare import Processor, plan_of
 from ....processors.shard import is_remote
 from ....state import StateError
 from ....state.files import FileStore
@@ -303,7 +303,7 @@ class _Attempt:
                 if of == name and answer.stage is stage
                 for number in answer.shards
             }
-            numbers = set(range(processor.inputs()[0].buckets)) - reached
+            numbers = set(range(plan_of(processor).inputs[0].buckets)) - reached
             if numbers:
                 missing.append(f"{name}, bucket {', '.join(map(str, sorted(numbers)))}")
         return "; ".join(missing)
@@ -322,9 +322,11 @@ class _Attempt:
         A committed transaction may not be visible in each bucket yet, so this waits until readers can read everything up to the ends.
         """
         names = {
-            category.name for processor in self._processors.values() for category in processor.written_categories()
+            category.name
+            for processor in self._processors.values()
+            for category in plan_of(processor).written_categories
         }
-        read = {category.name for processor in self._processors.values() for category in processor.inputs()}
+        read = {category.name for processor in self._processors.values() for category in plan_of(processor).inputs}
         ends = {name: dict(self._bus.catalog.ends(name)) for name in sorted(names)}
         for name in sorted(names & read):
             self._await_stable(name, ends[name])
@@ -344,9 +346,9 @@ class _Attempt:
     def _cuts(self) -> dict[str, ProcessorCut]:
         return {
             name: ProcessorCut(
-                tuple(category.name for category in processor.inputs()),
-                tuple(category.name for category in processor.written_categories()),
-                processor.state_shape(),
+                tuple(category.name for category in plan_of(processor).inputs),
+                tuple(category.name for category in plan_of(processor).written_categories),
+                plan_of(processor).state_shape,
                 {
                     number: self._with_starts(processor, number, shard)
                     for number, shard in sorted(self._shards_of(name).items())
@@ -359,7 +361,7 @@ class _Attempt:
         """Return a shard's part with the first retained offset of each input that it has not read yet."""
         starts = {
             category.name: self._bus.catalog.describe(category.name).starts[number]
-            for category in processor.inputs()
+            for category in plan_of(processor).inputs
             if category.name not in shard.position.offsets
         }
         position = msgspec.structs.replace(shard.position, offsets={**starts, **shard.position.offsets})

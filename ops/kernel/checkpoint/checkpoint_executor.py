@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import NamedTuple, cast
 
 from ....processors import PenstockError
-from ....processors.declare import Processor, dead_letters_of
+from ....processors.declare import Processor, dead_letters_of, plan_of
 from ....processors.shard import HeldOutput, HeldRow, Offsets, Step, steps_of
 from ....processors.time import NEVER_MS, SavedTimes
 from ....state import Outbox
@@ -95,7 +95,9 @@ class CheckpointExecutor:
         self._identity = self._transactional_id(identity)
         changelog = changelog_of(type(processor))
         self._changelog = "" if changelog is None else changelog.name
-        outputs = [category.name for category in (*processor.written_categories(), dead_letters_of(type(processor)))]
+        outputs = [
+            category.name for category in (*plan_of(processor).written_categories, dead_letters_of(type(processor)))
+        ]
         self.written = [*outputs, self._changelog] if self._changelog else outputs
         self.timeout_s = processor.checkpoint.time.total_seconds() + TRANSACTION_LIMIT_S
         self._holds = Step.SEND_OUTPUTS in steps or Step.SAVE_WITH_OUTBOX in steps

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ....processors.declare import Processor
+from ....processors.declare import Processor, plan_of
 from ....processors.shard import Uncommitted, do_results_wait
 from ....transport import CommitUnconfirmed
 from ...shell import MachineClock
@@ -77,7 +77,7 @@ class CheckpointScheduler:
         self._in_progress = self._uncommitted
         self._began_s = 0.0
         self._hold: Hold | None = None
-        self._flushes_between = not do_results_wait(type(processor)) and not processor.feedback_inputs()
+        self._flushes_between = not do_results_wait(type(processor)) and not plan_of(processor).feedback_inputs
         self._flushed_s = clock.monotonic_s()
         self._flushing: Mapping[int, int] | None = None
         """The low watermarks to publish when the flush in progress has ended; None without one."""

@@ -19,6 +19,7 @@ from ....processors.declare import (
     Tombstone,
     dead_letters_of,
     expect_unit_of_outputs,
+    plan_of,
 )
 from ....processors.shard import RejectedEvent
 from ....processors.time import YEAR_1990_MS
@@ -81,20 +82,21 @@ class OutputWriter:
         metrics: Metrics,
         record_sent: Callable[[int, AnyCategory, Sequence[Any]], None],
     ) -> None:
+        plan = plan_of(processor)
         self._processor = type(processor)
         self._name = type(processor).__name__
         self._routes = Routes(type(processor))
         self._with_known_unit: set[tuple[int, str]] = set()
         """The shards and categories whose first event times have been checked."""
         self._letters = dead_letters_of(type(processor))
-        self._chain = processor.retry_chain()
+        self._chain = plan.retry_chain
         self._codecs = codecs
         self._executor = executor
         self._sizes = sizes
         self._clock = clock
         self._metrics = metrics
         self._record_sent = record_sent
-        self._checks = {sink.name: RecordCheck(sink.record) for sink in processor.sinks()}
+        self._checks = {sink.name: RecordCheck(sink.record) for sink in plan.sinks}
 
     def send(
         self, shard: OpenShard, outputs: Sequence[Any], contexts: Sequence[MessageHeaders | None] | None = None

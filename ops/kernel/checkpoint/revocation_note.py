@@ -15,7 +15,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Protocol
 
-from ....processors.declare import Processor
+from ....processors.declare import Processor, plan_of
 from ....transport import Bucket, Bus, BusUnreachable
 
 POLL_S = 0.1
@@ -100,7 +100,7 @@ def leave_group(processor: type[Processor], bus: Bus, identity: str) -> None:
     """
     membership = _Membership()
     deadline = time.monotonic() + JOIN_LIMIT_S
-    inputs = [category.name for category in processor.inputs()]
+    inputs = [category.name for category in plan_of(processor).inputs]
     with closing(bus.reader(processor.name, inputs, membership, identity)) as reader:
         while not membership.is_assigned:
             _expect_time(processor, deadline)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from ....processors import BackgroundThread
-from ....processors.declare import Processor
+from ....processors.declare import Processor, plan_of
 from ....transport import Bucket, Bus, BusError, BusUnreachable, MissingCategory
 from ...shell import MachineClock, SystemClock
 from ..telemetry import SILENT_AFTER_S, OutageTracker, last_reports_ms
@@ -126,7 +126,7 @@ class TransactionSweeper:
         if self._is_settled():
             return True
         try:
-            for category in self._processor.inputs():
+            for category in plan_of(self._processor).inputs:
                 self._bus.catalog.positions(self._processor.name, category.name)
         except BusUnreachable as error:
             _LOG.info("%s", error)

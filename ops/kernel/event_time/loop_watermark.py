@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ....processors.apps import Loop
-from ....processors.declare import Processor
+from ....processors.declare import Processor, plan_of
 from ....processors.shard import Offsets
 from ....processors.time import FOREVER_MS, NEVER_MS
 from ....transport import Bucket
@@ -108,7 +108,7 @@ class LoopWatermark:
 
     def __init__(self, loop: Loop, member: type[Processor]) -> None:
         self.categories = loop.categories
-        self.external = [category.name for category in member.sources() if category.name not in loop.categories]
+        self.external = [category.name for category in plan_of(member).sources if category.name not in loop.categories]
         """The inputs from outside of the loop."""
         self._name = member.name
         self._inputs = loop.inputs_of(member)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ....processors.declare import Processor
+from ....processors.declare import Processor, plan_of
 from ....processors.time import FOREVER_MS, NEVER_MS
 from ....transport import Bus, BusError, Writer
 from ....transport.tables import NO_ROUND, WATERMARKS, LoopRound, WatermarkStatement, watermark_messages
@@ -47,13 +47,14 @@ class WatermarkPublisher:
     """
 
     def __init__(self, processor: Processor, bus: Bus, threads: Executor, clock: MachineClock | None = None) -> None:
+        plan = plan_of(processor)
         self._processor = processor
         self._bus = bus
         self._threads = threads
         self._clock = clock or SystemClock()
         self._writer: Writer | None = None
-        self._outputs = [category.name for category in processor.outputs()]
-        self._shards = processor.inputs()[0].buckets
+        self._outputs = [category.name for category in plan.outputs]
+        self._shards = plan.inputs[0].buckets
         self._published: dict[int, _Published] = {}
         self._pending: dict[int, WatermarkStatement] = {}
         self._sending: Future[Sequence[WatermarkStatement]] | None = None
@@ -83,7 +84,7 @@ class WatermarkPublisher:
             idle_as_of: see `WatermarkStatement`.
             round_: the round of the shard's loop.
         """
-        output_watermark_ms = NEVER_MS if low_ms == NEVER_MS else self._processor.output_watermark_ms(low_ms)
+        output_watermark_ms = NEVER_MS if low_ms == NEVER_MS else plan_of(self._processor).output_watermark_ms(low_ms)
         statement = WatermarkStatement(
             self._processor.name,
             number,

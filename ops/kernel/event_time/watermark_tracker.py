@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ....processors.apps import Loop
-from ....processors.declare import AnyCategory, Processor, Tombstone
+from ....processors.declare import AnyCategory, Processor, Tombstone, plan_of
 from ....processors.time import FOREVER_MS, NEVER_MS, IdleDetector, IdleLimit, IdleTimeout, ShardTime
 from ....transport import Bucket, Bus
 from ....transport.tables import NO_ROUND, WATERMARKS, WatermarkStatement
@@ -120,12 +120,13 @@ class WatermarkTracker:
         *,
         passed_ms: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
+        plan = plan_of(processor)
         self._passed_ms = passed_ms
-        self._inputs = [category.name for category in processor.inputs()]
-        self._sources = [category.name for category in processor.sources()]
-        self._feedback = frozenset(category.name for category in processor.feedback_inputs())
+        self._inputs = [category.name for category in plan.inputs]
+        self._sources = [category.name for category in plan.sources]
+        self._feedback = frozenset(category.name for category in plan.feedback_inputs)
         self._loop = None if loop is None else LoopWatermark(loop, type(processor))
-        self._upstream_inputs = processor.upstream_inputs() - self._feedback
+        self._upstream_inputs = plan.upstream_inputs - self._feedback
         self._clock = clock
         self._detects_idleness = processor.idle_after is not None
         self._timeout = IdleTimeout(inf if processor.idle_after is None else processor.idle_after.total_seconds())

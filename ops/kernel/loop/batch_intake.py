@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ....processors.declare import AnyCategory, ColumnCodec, ColumnEvents, Decoded, Message, Processor, SplittingCodec
+from ....processors.declare import (
+    AnyCategory,
+    ColumnCodec,
+    ColumnEvents,
+    Decoded,
+    Message,
+    Processor,
+    SplittingCodec,
+    plan_of,
+)
 from ....processors.shard import (
     AcceptedBatch,
     KeyCheck,
@@ -43,7 +52,8 @@ class BatchIntake:
     def __init__(
         self, processor: Processor, category: AnyCategory, codecs: Codecs, keys: KeyCheck, clock: MachineClock
     ) -> None:
-        chain = processor.retry_chain()
+        plan = plan_of(processor)
+        chain = plan.retry_chain
         self._chain = chain if chain is not None and chain.includes(category.name) else None
         source = category if self._chain is None else self._chain.source
         self.category = category
@@ -51,8 +61,8 @@ class BatchIntake:
         self._codec = codecs.of(source)
         self.divides = isinstance(self._codec, SplittingCodec)
         """Whether a message may have several events."""
-        self._columns = None if chain else processor.stream_columns()
-        self._reads_deletions = processor.reads_tombstones(category)
+        self._columns = None if chain else plan.stream_columns
+        self._reads_deletions = plan.reads_tombstones(category)
         self._processor = processor
         self._keys = keys
         self._clock = clock

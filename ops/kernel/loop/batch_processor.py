@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ....processors import Halted
-from ....processors.declare import Processor
+from ....processors.declare import Processor, plan_of
 from ....processors.operators import StepResult
 from ....processors.shard import (
     AcceptedBatch,
@@ -111,6 +111,7 @@ class BatchProcessor:
         clock: MachineClock,
         tracer: EventTracer,
     ) -> None:
+        plan = plan_of(processor)
         self._processor = processor
         self._outputs = outputs
         self._guard = guard
@@ -120,9 +121,9 @@ class BatchProcessor:
         self._clock = clock
         self._tracer = tracer
         self.hot_keys = HotKeys()
-        self.sizer = BatchSizer(MOST_EVENTS, processor.min_batch())
+        self.sizer = BatchSizer(MOST_EVENTS, plan.min_batch)
         keys = KeyCheck(type(processor))
-        intakes = [BatchIntake(processor, category, codecs, keys, clock) for category in processor.inputs()]
+        intakes = [BatchIntake(processor, category, codecs, keys, clock) for category in plan.inputs]
         self._live = {intake.category.name: self._chain_of(intake) for intake in intakes}
         self._rebuilding = {intake.category.name: self._chain_without_outputs(intake) for intake in intakes}
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from ....processors.declare import DeadLetterLimit, Processor, Rejections, dead_letters_of
+from ....processors.declare import DeadLetterLimit, Processor, Rejections, dead_letters_of, plan_of
 from ....processors.shard import AcceptedBatch, RejectedEvent
 from ....transport import Bucket, Bus, BusError, OffsetRange, RawBatch, read_offset_range, returned
 from ....transport.codecs import Codecs
@@ -34,7 +34,7 @@ class DeadLetterGuard:
         self._limit = limit
         self._window = max(limit.events, limit.consecutive)
         self._processor = processor
-        self._chain = processor.retry_chain()
+        self._chain = plan_of(processor).retry_chain
         self._letters = dead_letters_of(processor)
         self._bus = bus
         self._codecs = codecs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....processors import PenstockError
-from ....processors.declare import Processor, dead_letters_of
+from ....processors.declare import Processor, dead_letters_of, plan_of
 from ....processors.operators import NO_EVENT, StepResult
 from ....processors.shard import AcceptedBatch, EventRejected, RejectedEvent
 from ....transport import RawBatch
@@ -79,7 +79,7 @@ def stop_at_output(
         shard,
         f"{place_of(error.at, batch, accepted, result)}: {error}",
         "The events since the last checkpoint are read again after a restart, and nothing was skipped. Or send such events to "
-        f"{dead_letters_of(processor).name} (`{processor.dead_letter_setting()}`).",
+        f"{dead_letters_of(processor).name} (`{plan_of(processor).dead_letter_setting}`).",
         saves=False,
     )
 

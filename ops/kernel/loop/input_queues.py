@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ....processors.declare import Processor
+from ....processors.declare import Processor, plan_of
 from ....transport import Bucket, Polled, Position, Reader
 from ...shell import MachineClock
 from ..shards import OpenShard
@@ -28,7 +28,8 @@ class InputQueues:
     """
 
     def __init__(self, processor: type[Processor], limits: OffsetLimits, clock: MachineClock) -> None:
-        chain, sources = processor.retry_chain(), [category.name for category in processor.sources()]
+        plan = plan_of(processor)
+        chain, sources = plan.retry_chain, [category.name for category in plan.sources]
         self._limits = limits
         self._delays = None if chain is None else RetryDelays(chain.waits_ms(), clock)
         self._merger = InputMerger(sources, clock) if len(sources) > 1 else None

@@ -12,7 +12,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 from ....processors.apps import Loop, loops_of
-from ....processors.declare import Processor
+from ....processors.declare import Processor, plan_of
 from ....processors.lookups import LookupJoin
 from ....processors.shard import Gap, expect_equal_message_keys, steps_of
 from ....state import StateFolder
@@ -147,8 +147,8 @@ class WorkerParts:
 
     def _open_codecs(self) -> Codecs:
         codecs, processor = Codecs(self._config.bus), self._processor
-        codecs.open([*processor.sources(), *processor.outputs()])
-        codecs.prepare(processor.outputs())
+        codecs.open([*plan_of(processor).sources, *plan_of(processor).outputs])
+        codecs.prepare(plan_of(processor).outputs)
         expect_equal_message_keys(self._kind)
         return codecs
 
@@ -180,7 +180,7 @@ class WorkerParts:
 
     def _drop(self, numbers: Collection[int]) -> None:
         """Drop what is kept of the buckets of closed shards."""
-        buckets = [Bucket(category.name, number) for category in self._kind.inputs() for number in numbers]
+        buckets = [Bucket(category.name, number) for category in plan_of(self._kind).inputs for number in numbers]
         self.queues.drop(buckets)
         if self._guard is not None:
             self._guard.drop(buckets)
@@ -225,7 +225,7 @@ class WorkerParts:
         return Ownership(
             self._config.bus,
             self._kind.name,
-            [category.name for category in self._kind.inputs()],
+            [category.name for category in plan_of(self._kind).inputs],
             self._config.identity,
             shards=self.shards,
             checkpoints=self.checkpoints,

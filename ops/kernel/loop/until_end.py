@@ -8,6 +8,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from ....processors.apps import Loop
+from ....processors.declare import plan_of
 from ....transport import BLOCKED_AFTER_S, Bucket, Bus, BusError, BusUnreachable, old_transactions
 from ....transport.tables import WATERMARKS
 from ...shell import MachineClock, SystemClock
@@ -41,7 +42,7 @@ class LoopEnd:
             BusError: the bus does not return the ends.
         """
         outside = {
-            member.name: [category for category in member.sources() if category.name not in loop.categories]
+            member.name: [category for category in plan_of(member).sources if category.name not in loop.categories]
             for member in loop.members
         }
         return LoopEnd(loop, bus, {name: ends_of(categories, bus) for name, categories in outside.items()})

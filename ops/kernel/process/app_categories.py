@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from ....processors import counted, did_you_mean
 from ....processors.apps import AppName
-from ....processors.declare import dead_letters_of
+from ....processors.declare import dead_letters_of, plan_of
 from ....transport import Bus, CategoryExists, CategorySpec
 from ...shell import note
 
@@ -18,7 +18,7 @@ def specs_of(name: AppName) -> list[CategorySpec]:
     """
     declared = name.load_declarations()
     letters = [dead_letters_of(processor) for processor in declared.processors]
-    retries = [category for processor in declared.processors for category in processor.retry_categories()]
+    retries = [category for processor in declared.processors for category in plan_of(processor).retry_categories]
     return [CategorySpec.of(category) for category in (*declared.categories(), *letters, *retries)]
 
 
@@ -45,8 +45,8 @@ def note_similar(name: AppName, created: Collection[CategorySpec], existing: Col
         existing: the names of the categories that existed before.
     """
     processors = name.load_declarations().processors
-    written = {category.name for processor in processors for category in processor.outputs()}
-    external = {category.name for processor in processors for category in processor.inputs()} - written
+    written = {category.name for processor in processors for category in plan_of(processor).outputs}
+    external = {category.name for processor in processors for category in plan_of(processor).inputs} - written
     for spec in created:
         if spec.name in external and (similar := did_you_mean(spec.name, existing)):
             note(f"{spec.name} is empty: no processor of the app writes it.{similar}")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ....processors import PenstockError
 from ....processors.apps import App
-from ....processors.declare import Processor
+from ....processors.declare import Processor, plan_of
 
 _LOG = logging.getLogger("penstock.worker")
 STOP_LIMIT_S = 60.0
@@ -57,7 +57,7 @@ def levels_of(app: App) -> list[list[type[Processor]]]:
     def depth_of(processor: type[Processor]) -> int:
         loop = app.loop_of(processor)
         members = [processor] if loop is None else loop.members
-        read = {category.name for member in members for category in member.inputs()}
+        read = {category.name for member in members for category in plan_of(member).inputs}
         upstream = [other for other in app.processors if other not in members and _writes(other, read)]
         return max((depth_of(other) for other in upstream), default=-1) + 1
 
@@ -69,7 +69,7 @@ def levels_of(app: App) -> list[list[type[Processor]]]:
 
 
 def _writes(processor: type[Processor], names: Collection[str]) -> bool:
-    return any(category.name in names for category in processor.outputs())
+    return any(category.name in names for category in plan_of(processor).outputs)
 
 
 def run_together(processors: Sequence[type[Processor]], command: Command, on_poll: Callable[[], None]) -> None:

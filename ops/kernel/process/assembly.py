@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ....processors import PenstockError
 from ....processors.apps import Loop
-from ....processors.declare import Aggregator, Processor, RemoteStore, WriteMode
+from ....processors.declare import Aggregator, Processor, RemoteStore, WriteMode, plan_of
 from ....processors.keyed_state import STATE_CACHE
 from ....processors.shard import Gap
 from ....state import ShardIdentity, StateFolder
@@ -141,7 +141,7 @@ def assemble_worker(
             )
             if backups is not None:
                 worker.metrics.restores = backups.restores
-            shape = processor.state_shape()
+            shape = plan_of(processor).state_shape
             if backups is not None and environment.standby and shape is not None:
                 standby = backups.stand_by(lambda bucket: ShardIdentity(processor.name, bucket, shape), processor.name)
                 worker.metrics.standby_shards = lambda: standby.current
@@ -159,7 +159,7 @@ def assemble_worker(
 def _states(processor: type[Processor], environment: Environment, waits: Waits) -> Iterator[StateFolder]:
     """Yield the states that a processor declares: in the local folder, or in a remote store, with compaction of partials."""
     if not (issubclass(processor, Aggregator) and isinstance(processor.store, RemoteStore)):
-        yield RocksStateFolder(environment.state, default_memory_bytes(), processor.inputs()[0].buckets)
+        yield RocksStateFolder(environment.state, default_memory_bytes(), plan_of(processor).inputs[0].buckets)
         return
     if environment.store is None:
         raise StoreMissing(

@@ -15,7 +15,7 @@ from rich.progress import Progress, TaskID
 
 from ....processors import counted, ending, human_duration
 from ....processors.apps import App, AppName, Loop, counted_updates, upstream_of
-from ....processors.declare import Join, JoinType, Processor, dead_letters_of
+from ....processors.declare import Join, JoinType, Processor, dead_letters_of, plan_of
 from ....processors.time import NEVER_MS
 from ....state.backups import BackupAges
 from ....transport import Bus, BusUnreachable
@@ -189,6 +189,7 @@ def run_one(
 
     `advice` says how to read events again. Default: with `penstock reset`.
     """
+    plan = plan_of(processor)
     end_with_parent()
     backups, ages, monitor = backups_of(environment), BackupAges({}, 0.0), LoopMonitor()
     last_backup = None if backups is None else LastBackup(backups, stop_options.stop_within_s)
@@ -218,13 +219,13 @@ def run_one(
         stalls_logged(monitor),
         progress() as bars,
     ):
-        ends = wait(lambda: ends_of(processor.sources(), bus)) if stop_options.ends else {}
+        ends = wait(lambda: ends_of(plan.sources, bus)) if stop_options.ends else {}
         targets = ends | dict(stop_options.limits.offsets)
         at_end = UntilEnd(
             targets,
             processor.name,
             bus,
-            [category.name for category in processor.retry_categories()],
+            [category.name for category in plan.retry_categories],
             loop=wait(lambda: LoopEnd.of(loop, bus)) if loop is not None and stop_options.until_end else None,
             upstream=upstream,
         )
@@ -315,7 +316,7 @@ def nothing_written(processor: type[Processor], waits: Sequence[ShardWait]) -> s
     """
     waiting = sorted((wait for wait in waits if wait.events_in), key=lambda wait: (wait.low_ms, wait.number))
     only_pairs = issubclass(processor, Join) and processor.join_type is JoinType.INNER
-    if not (waiting and processor.emits_without_input()) or only_pairs:
+    if not (waiting and plan_of(processor).emits_without_input) or only_pairs:
         return None
     first = waiting[0]
     reached = "has no watermark yet" if first.low_ms == NEVER_MS else f"has the watermark {format_time(first.low_ms)}"
@@ -402,7 +403,7 @@ def _show_progress(bus: Bus, watched: dict[type[Processor], TaskID], bars: Progr
 
 def _show_positions(bus: Bus, watched: dict[type[Processor], TaskID], bars: Progress) -> None:
     for processor, bar in watched.items():
-        states = [bus.catalog.describe(category.name) for category in processor.inputs()]
+        states = [bus.catalog.describe(category.name) for category in plan_of(processor).inputs]
         done = sum(
             offset - state.starts[bucket]
             for state in states

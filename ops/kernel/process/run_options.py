@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from ....processors.apps import App
-from ....processors.declare import RemoteStore
+from ....processors.declare import RemoteStore, plan_of
 from ....state.files import open_file_store
 from ....transport import Bucket
 from ...shell import (
@@ -89,7 +89,7 @@ def _limit(text: str, app: App) -> tuple[Bucket, int]:
     """Parse `orders/0=100`."""
     category, _, rest = text.rpartition("/")
     number, _, offset = rest.partition("=")
-    buckets = {one.name: one.buckets for processor in app.processors for one in processor.sources()}
+    buckets = {one.name: one.buckets for processor in app.processors for one in plan_of(processor).sources}
     if category not in buckets or not (number.isdecimal() and offset.isdecimal()):
         raise typer.BadParameter(
             f"--until {text} is invalid. Name a bucket of an input and an offset, such as --until {min(buckets)}/0=100."

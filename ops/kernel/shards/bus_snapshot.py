@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ....processors.declare import Processor
+from ....processors.declare import Processor, plan_of
 from ....processors.shard import StatePosition
 from ....processors.time import SavedTimes
 from ....transport import Bus, Topic
@@ -63,10 +63,11 @@ def read_bus_snapshot(processor: type[Processor], bus: Bus) -> BusSnapshot:
         BusUnreachable: the bus does not answer.
     """
     # As a member of the group: a maintenance operation is recorded before it checks that the group has no members.
+    plan = plan_of(processor)
     maintenance = finished_maintenance(bus, processor.name)
     committed = positions_of_group(processor, bus)
-    inputs = {category.name: bus.catalog.describe(category.name) for category in processor.inputs()}
-    outputs = bus.catalog.topics([category.name for category in processor.outputs()])
+    inputs = {category.name: bus.catalog.describe(category.name) for category in plan.inputs}
+    outputs = bus.catalog.topics([category.name for category in plan.outputs])
     topics = {name: Topic(state.topic_id, state.spec.buckets) for name, state in inputs.items()}
     expect_bucket_counts(processor, {**outputs, **topics})
     topic_ids = {name: topic.id for name, topic in topics.items()}
@@ -81,5 +82,5 @@ def read_bus_snapshot(processor: type[Processor], bus: Bus) -> BusSnapshot:
         topic_ids=topic_ids,
         registration=registration_of(bus, processor.name),
         maintenance=maintenance,
-        times=event_times(committed) if processor.state_shape() is None else {},
+        times=event_times(committed) if plan.state_shape is None else {},
     )

@@ -18,7 +18,15 @@ from ....processors import (
     start,
 )
 from ....processors.apps import AppName
-from ....processors.declare import OVERHEAD_BYTES, SIZE_SETTING, AnyCategory, Processor, dead_letters_of, retry_prefix
+from ....processors.declare import (
+    OVERHEAD_BYTES,
+    SIZE_SETTING,
+    AnyCategory,
+    Processor,
+    dead_letters_of,
+    plan_of,
+    retry_prefix,
+)
 from ....processors.shard import is_remote, reads_again
 from ....transport import (
     MESSAGE_LIMIT,
@@ -74,20 +82,21 @@ def prepare(processor: type[Processor], bus: Bus) -> Processor:
         ProcessorFailed: its `open` raised an exception.
         MissingClone: it belongs to a clone that does not exist.
     """
-    processor.check()
+    plan = plan_of(processor)
+    plan.check()
     _expect_clone(processor, bus)
-    expect_categories(processor, (*processor.sources(), *processor.outputs()), bus)
+    expect_categories(processor, (*plan.sources, *plan.outputs), bus)
     largest = _largest_message(processor, bus)
-    retries = [_for_messages_of(CategorySpec.of(category), largest) for category in processor.retry_categories()]
+    retries = [_for_messages_of(CategorySpec.of(category), largest) for category in plan.retry_categories]
     create_missing_categories(bus, *retries)
-    expect_categories(processor, processor.retry_categories(), bus)
+    expect_categories(processor, plan.retry_categories, bus)
     expect_side_inputs(processor, bus)
     _expect_rebuildable(processor, bus)
     _register(processor, bus)
     changelog = changelog_of(processor)
     own = [_for_messages_of(CategorySpec.of(dead_letters_of(processor)), largest), *([changelog] if changelog else [])]
     create_missing_categories(bus, WATERMARKS, REPORTS, PROCESSORS, SNAPSHOTS, *own)
-    written = [*(category.name for category in processor.written_categories()), *(spec.name for spec in own)]
+    written = [*(category.name for category in plan.written_categories), *(spec.name for spec in own)]
     names = (*written, WATERMARKS.name, REPORTS.name, PROCESSORS.name)
     # Asked for all of them: a batch that the broker rejects later would end the worker again and again.
     limits = {name: bus.catalog.message_limit(name) for name in names}
@@ -100,7 +109,7 @@ def prepare(processor: type[Processor], bus: Bus) -> Processor:
 def _largest_message(processor: type[Processor], bus: Bus) -> int:
     """Return the size limit of the input with the largest messages, in bytes; 0 if none is known."""
     limits = []
-    for category in processor.sources():
+    for category in plan_of(processor).sources:
         with suppress(BatchesRefused):  # this worker only reads it
             limits.append(bus.catalog.message_limit(category.name))
     return max(limits, default=0)
@@ -149,8 +158,9 @@ def _expect_clone(processor: type[Processor], bus: Bus) -> None:
 
 def _register(processor: type[Processor], bus: Bus) -> None:
     """Register a processor's inputs on the bus, or check that they equal the registered ones."""
+    plan = plan_of(processor)
     registered = registration_of(bus, processor.name)
-    declared = {category.name: category.buckets for category in processor.inputs()}
+    declared = {category.name: category.buckets for category in plan.inputs}
     if registered.inputs == declared:
         return
     if registered.inputs is not None and registered.shards:
@@ -159,7 +169,7 @@ def _register(processor: type[Processor], bus: Bus) -> None:
         retries = retry_prefix(processor.name)
         before = {name: buckets for name, buckets in registered.inputs.items() if not name.startswith(retries)}
         _expect_same_inputs(processor, before)
-        if processor.state_shape() is not None and any(shard.has_committed for shard in registered.shards.values()):
+        if plan.state_shape is not None and any(shard.has_committed for shard in registered.shards.values()):
             _expect_same_buckets(processor, before)
     register_inputs(bus, processor.name, declared)
 
@@ -182,7 +192,7 @@ def _expect_nothing_waits(processor: type[Processor], removed: Iterable[str], bu
 
 
 def _expect_same_inputs(processor: type[Processor], before: Mapping[str, int]) -> None:
-    declared = {category.name for category in processor.sources()}
+    declared = {category.name for category in plan_of(processor).sources}
     if declared != before.keys():
         raise InputsChanged(
             f"{processor.__name__} reads {_listed(declared)}, but on this bus a processor called {processor.name} has read {_listed(before)}. Both "
@@ -194,7 +204,7 @@ def _expect_same_inputs(processor: type[Processor], before: Mapping[str, int]) -
 
 
 def _expect_same_buckets(processor: type[Processor], before: Mapping[str, int]) -> None:
-    changed = [category for category in processor.sources() if category.buckets != before[category.name]]
+    changed = [category for category in plan_of(processor).sources if category.buckets != before[category.name]]
     if changed:
         sizes = ", ".join(
             f"{category.name} ({before[category.name]} then, {category.buckets} now)" for category in changed
@@ -213,8 +223,9 @@ def _listed(names: Iterable[str]) -> str:
 
 def warn_about_durability(processor: type[Processor], bus: Bus) -> None:
     """Log categories whose events the failure of a broker can lose, and inputs whose arrival times come from their producers."""
-    inputs = {category.name for category in processor.inputs()}
-    names = sorted(inputs | {category.name for category in processor.outputs()})
+    plan = plan_of(processor)
+    inputs = {category.name for category in plan.inputs}
+    names = sorted(inputs | {category.name for category in plan.outputs})
     durability = {}
     for name in names:
         try:
@@ -240,7 +251,8 @@ def warn_about_durability(processor: type[Processor], bus: Bus) -> None:
 
 def warn_about_estimates(processor: type[Processor], bus: Bus) -> None:
     """Log inputs whose watermarks are estimated by default, although processors of another app write them."""
-    estimated = processor.estimated_by_default() if processor.uses_event_time() else frozenset()
+    plan = plan_of(processor)
+    estimated = plan.estimated_by_default if plan.uses_event_time else frozenset()
     writers = {
         (name, statement.writer)
         for statement in (watermarks_on(bus).values() if estimated else ())
@@ -269,9 +281,10 @@ def expect_categories(processor: type[Processor], categories: Iterable[AnyCatego
 
 def _expect_rebuildable(processor: type[Processor], bus: Bus) -> None:
     """Raise CompactedInput if a local state would be rebuilt from an input that keeps only the latest event of each key."""
-    if is_remote(processor) or not reads_again(processor) or processor.is_compaction_safe():
+    plan = plan_of(processor)
+    if is_remote(processor) or not reads_again(processor) or plan.is_compaction_safe:
         return
-    for category in processor.inputs():
+    for category in plan.inputs:
         if bus.catalog.describe(category.name).spec.compacted:
             raise CompactedInput(
                 f"Category {category.name} is compacted on the bus: it keeps only the latest event of each key. If {processor.__name__} lost its "
@@ -297,7 +310,7 @@ def _buckets(processor: type[Processor], bus: Bus, category: AnyCategory) -> int
 
 def expect_side_inputs(processor: type[Processor], bus: Bus) -> None:
     """Raise MissingCategory if a category that a processor reads as a table is not on the bus; its number of buckets may differ."""
-    for category in processor.side_inputs():
+    for category in plan_of(processor).side_inputs:
         _buckets(processor, bus, category)
 
 

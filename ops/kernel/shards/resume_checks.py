@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from ....processors import PenstockError, counted
-from ....processors.declare import Processor, Semantics
+from ....processors.declare import Processor, Semantics, plan_of
 from ....processors.shard import Offsets, StatePosition, have_ids, is_committed, steps_of
 from ....processors.time import NO_TIMES, SavedTimes
 from ....state import LocalState, ShardState, StateError
@@ -175,7 +175,7 @@ def expect_rebuildable(
         CompactedInput: events may be missing; the user must choose how to continue.
     """
     offsets = f"from offset {begin:,} to {end:,} of {bucket}"
-    if processor.is_compaction_safe():
+    if plan_of(processor).is_compaction_safe:
         _LOG.warning(
             "%s brings its state up to date %s, which is compacted: it reads the latest event of each key. Deletions older than the topic's "
             "`delete.retention.ms` have expired, so a deleted key may remain in an older state.",
@@ -272,7 +272,7 @@ def expect_current(state: ShardState, operation: MaintenanceOperation | None, pr
 
 def positions_of_group(processor: type[Processor], bus: Bus) -> list[Position]:
     """Return the committed positions of a processor's group in all of its inputs."""
-    inputs = processor.inputs()
+    inputs = plan_of(processor).inputs
     return [position for category in inputs for position in bus.catalog.positions(processor.name, category.name)]
 
 

@@ -12,7 +12,7 @@ from threading import Event
 from typing import Any
 
 from ....processors import PenstockError, backoff
-from ....processors.declare import Processor
+from ....processors.declare import Processor, plan_of
 from ....processors.shard import (
     Offsets,
     ResumePoint,
@@ -118,7 +118,7 @@ class ShardOpener:
 
     def identity(self, number: int) -> ShardIdentity | None:
         """Return the identity of a shard's state; None for a stateless processor."""
-        shape = self._processor.state_shape()
+        shape = plan_of(self._processor).state_shape
         return None if shape is None else ShardIdentity(self._processor.name, number, shape)
 
     def open(self, number: int, snapshot: BusSnapshot, canceled: Event) -> LoadedShard:
@@ -277,7 +277,7 @@ class ShardOpener:
         times = snapshot.times.get(number, NO_TIMES)
         resume_point = ResumePoint(position, resumed.state_only_until, checkpoint_id, snapshot.topic_ids, times)
         shard = new_shard(self._processor, number, state, resume_point, committed.offsets)
-        for category in self._processor.retry_categories():
+        for category in plan_of(self._processor).retry_categories:
             start = position.get(category.name, snapshot.starts[category.name][number])
             shard.in_flight.expect(category.name, start, snapshot.ends[category.name][number])
         return LoadedShard(shard, start_positions, snapshot.topic_ids)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from ....processors import PenstockError
-from ....processors.declare import Processor, Sink, SinkBatch, SinkRefused, SinkWriter, write_accepted
+from ....processors.declare import Processor, Sink, SinkBatch, SinkRefused, SinkWriter, plan_of, write_accepted
 from ....processors.shard import (
     SinkPosition,
     StatePosition,
@@ -48,7 +48,7 @@ class SinkWriters:
     def __init__(self, processor: type[Processor], opens: OpenSink, waits: Waits) -> None:
         self._processor = processor
         self._waits = waits
-        self._writers = {sink.name: opens(sink) for sink in processor.sinks()}
+        self._writers = {sink.name: opens(sink) for sink in plan_of(processor).sinks}
         self._decides = are_decided_by_sink(steps_of(processor))
         self._resets: dict[int, int] = {}
         self._claimed: set[int] = set()

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Executor, Future
 
 from ....processors import counted
-from ....processors.declare import AnyCategory, Processor
+from ....processors.declare import AnyCategory, Processor, plan_of
 from ....transport import Bucket, BucketMismatch, Bus, BusUnreachable, Topic, TopicRecreated, placement_of
 from ...shell import MachineClock
 from ..telemetry import BUS, Waits
@@ -27,7 +27,7 @@ def expect_bucket_count(processor: type[Processor], category: AnyCategory, found
     """Raise BucketMismatch if a category has another number of buckets than a processor declares."""
     if found == category.buckets:
         return
-    inputs = ", ".join(f"{other.name} ({other.buckets})" for other in processor.inputs())
+    inputs = ", ".join(f"{other.name} ({other.buckets})" for other in plan_of(processor).inputs)
     if found < category.buckets:
         choices = (
             f"Declare buckets={found}, or add buckets, which also moves its readers' states: `penstock category resize {category.name} "
@@ -54,7 +54,8 @@ def expect_bucket_counts(processor: type[Processor], topics: Mapping[str, Topic]
 
 def categories_of(processor: type[Processor]) -> Iterable[AnyCategory]:
     """Return a processor's inputs and outputs, each category once."""
-    return {category.name: category for category in (*processor.inputs(), *processor.outputs())}.values()
+    plan = plan_of(processor)
+    return {category.name: category for category in (*plan.inputs, *plan.outputs)}.values()
 
 
 class TopicWatch:
@@ -93,9 +94,9 @@ class TopicWatch:
         Raises:
             BucketMismatch: it does; the events of this poll must not be processed.
         """
-        declared = self._processor.inputs()[0].buckets
+        declared = plan_of(self._processor).inputs[0].buckets
         if any(bucket.number >= declared for bucket in owned):
-            inputs = [category.name for category in self._processor.inputs()]
+            inputs = [category.name for category in plan_of(self._processor).inputs]
             expect_bucket_counts(self._processor, self._bus.catalog.topics(inputs))
 
     def check_if_due(self) -> None:

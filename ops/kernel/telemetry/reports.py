@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ....processors.declare import Processor, dead_letters_of
+from ....processors.declare import Processor, dead_letters_of, plan_of
 from ....processors.lookups import TableSize
 from ....transport import Bus, CategorySpec, Outgoing
 from ....transport.tables import BusTable, TableKeys, TableReader
@@ -230,16 +230,17 @@ _TABLE: BusTable[WorkerName, Report] = BusTable(
 
 def node_of(processor: type[Processor]) -> Node:
     """Return the node of a declared processor."""
+    plan = plan_of(processor)
     kind = next(base.__name__ for base in processor.__mro__ if base.__module__.startswith("penstock."))
     return Node(
         processor.name,
         kind.lower(),
-        tuple(category.name for category in processor.sources()),
-        tuple(category.name for category in processor.outputs()),
+        tuple(category.name for category in plan.sources),
+        tuple(category.name for category in plan.outputs),
         dead_letters_of(processor).name,
         processor.checkpoint.time.total_seconds(),
-        tuple(sink.name for sink in processor.sinks()),
-        tuple(category.name for category in processor.outputs() if category.cluster is None),
+        tuple(sink.name for sink in plan.sinks),
+        tuple(category.name for category in plan.outputs if category.cluster is None),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from ....processors.apps import AppName
+from ....processors.declare import plan_of
 from ...shell import (
     AsJson,
     BackupLocation,
@@ -55,7 +56,7 @@ def replay(
         outputs,
         playback,
         bus,
-        with_clusters(bus, connection.kafka, processor.outputs()) if outputs.against == LIVE else bus,
+        with_clusters(bus, connection.kafka, plan_of(processor).outputs) if outputs.against == LIVE else bus,
         warehouse_location(warehouse, connection.folder),
         backups.webhdfs,
         [*forwarded_options(context), *events.forwarded(bus, connection.folder, backups, warehouse)],

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from ....backfill.warehouse import open_warehouse
-from ....processors.declare import Processor
+from ....processors.declare import Processor, plan_of
 from ....state.backups import BackupId
 from ....transport import Bus
 from ....transport.kafka import KafkaBus
@@ -243,7 +243,7 @@ def parse_initial_state(text: str, backups: BackupLocation) -> Start:
 
 def select_buckets(processor: type[Processor], key: str | None, numbers: list[int] | None) -> list[int]:
     """Return the bucket numbers to replay: all, the named ones, or the bucket of a key if the partitioner is known."""
-    category = processor.inputs()[0]
+    category = plan_of(processor).inputs[0]
     buckets = category.buckets
     unknown = [number for number in numbers or () if not 0 <= number < buckets]
     if unknown:

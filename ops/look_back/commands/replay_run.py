@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ....processors import counted, ending
 from ....processors.apps import APP_SUFFIXES, AppName
-from ....processors.declare import Processor
+from ....processors.declare import Processor, plan_of
 from ....processors.shard import SourceEvents
 from ....transport import Bus
 from ....transport.kafka import KafkaBus
@@ -93,7 +93,7 @@ class ReplayRun:
     def execute(self) -> bool:
         """Replay, and return whether the outputs differ from the other version's or the live ones."""
         rate = self.playback.rate
-        expect_categories(self.processor, self.processor.inputs(), self.bus)
+        expect_categories(self.processor, plan_of(self.processor).inputs, self.bus)
         expect_side_inputs(self.processor, self.bus)
         started_s = time.monotonic()
         with interruptible("Outputs were not written."), ExitStack() as resources:
@@ -106,7 +106,7 @@ class ReplayRun:
             self._collect(resources, collector, rate)
         printer.close()
         if self._search is not None and not self._search.is_found and not self.json:
-            note(self._search.missing(self.bus, self.processor.inputs()[0]))
+            note(self._search.missing(self.bus, plan_of(self.processor).inputs[0]))
         differs = self.outputs.against is not None and self._differs(self.outputs.against, other_outputs, collector)
         show_summary(self.processor, collector.counts, time.monotonic() - started_s, json=self.json)
         return differs

@@ -26,7 +26,7 @@ from ....backfill.warehouse import (
     Warehouse,
     settings_of,
 )
-from ....processors.declare import AnyCategory, Decoded, Processor
+from ....processors.declare import AnyCategory, Decoded, Processor, plan_of
 from ....processors.shard import SourceEvents, accept_batch
 from ....transport import Bucket, Bus, OffsetRange
 from .bus_source import BusEventSource, split_rejected
@@ -144,7 +144,7 @@ class ArchiveEventSource:
             yield from split_rejected(category, number, accepted, offsets, arrived)
 
     def _category(self, bucket: Bucket) -> AnyCategory:
-        [found] = [category for category in self._processor.inputs() if category.name == bucket.category]
+        [found] = [category for category in plan_of(self._processor).inputs if category.name == bucket.category]
         return found
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import accumulate
 
-from ....processors.declare import AnyCategory, Codec, Processor
+from ....processors.declare import AnyCategory, Codec, Processor, plan_of
 from ....processors.shard import AcceptedBatch, SourceEvents, accept_batch, with_deletions
 from ....processors.time import format_time
 from ....transport import Bucket, Bus, CategoryState, OffsetRange, RawBatch, read_offset_range, returned, split_batch
@@ -40,7 +40,7 @@ class BusEventSource:
         self._from_earliest = from_earliest
         self._now = now()
         self._codecs = Codecs(bus)
-        self._chain = chain = processor.retry_chain()
+        self._chain = chain = plan_of(processor).retry_chain
         self._waits_ms = {} if chain is None else chain.waits_ms()
         # Cached: the answers are the same for all buckets throughout a replay.
         self._state: Callable[[str], CategoryState] = lru_cache(maxsize=None)(bus.catalog.describe)
@@ -106,7 +106,7 @@ class BusEventSource:
     def _codec_of(self, category: AnyCategory) -> Codec:
         """Return the codec of a category; for a retry category, the codec of its source."""
         if category.name in self._waits_ms:
-            [category] = self._processor.sources()
+            [category] = plan_of(self._processor).sources
         return self._codecs.of(category)
 
     def _seen(self, category: AnyCategory, batch: RawBatch, arrived_ms: list[int]) -> Iterator[SourceEvents]:

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Collection
 from typing import IO, Any, NamedTuple
 
-from ....processors.declare import Aggregator, AnyCategory, Processor, Stateful, Stateless
+from ....processors.declare import Aggregator, AnyCategory, Processor, Stateful, Stateless, plan_of
 from ....processors.lookups import LookupJoin
 from ....processors.time import Timer
 from .shard_replay import ShardReplayer
@@ -178,7 +178,10 @@ def _methods(processor: Processor) -> dict[str, Callable[..., str]]:
         case Stateless():
             return {"process": key_of.event}
         case Stateful():
-            return {"process": key_of.context, **({"on_timer": key_of.context} if processor.has_timers() else {})}
+            return {
+                "process": key_of.context,
+                **({"on_timer": key_of.context} if plan_of(processor).has_timers else {}),
+            }
         case Aggregator():
             return {"observe": key_of.event, "result": key_of.first}
         case _:
@@ -190,7 +193,7 @@ class _KeyOf:
 
     def __init__(self, processor: Processor) -> None:
         self._categories: dict[type, AnyCategory] = {
-            record: category for category in processor.sources() for record in category.record_types
+            record: category for category in plan_of(processor).sources for record in category.record_types
         }
 
     def event(self, event: Any, *_: Any) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ....backfill.compare import EXACT, Comparison, ComparisonSummary, RecordComparer, Sides, writes_updates
-from ....processors.declare import Processor
+from ....processors.declare import Processor, plan_of
 from .outputs import OutputRecord
 
 _TOMBSTONE = {"tombstone": True}
@@ -44,7 +44,7 @@ def compare(
         examples: how many differences of each kind to keep as examples; None for all.
     """
     ours, theirs = by_slot(processor, replayed), by_slot(processor, other)
-    declared = {category.name: category for category in processor.outputs()}
+    declared = {category.name: category for category in plan_of(processor).outputs}
     undeclared = sorted({slot.category for slot in (*ours, *theirs)} - declared.keys())
     comparers = {name: RecordComparer.of(category, [processor]) for name, category in declared.items()}
     summaries = {name: ComparisonSummary(examples_per_kind=examples) for name in (*declared, *undeclared)}

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from ....processors import ending
-from ....processors.declare import Aggregator, Processor, Stateful
+from ....processors.declare import Aggregator, Processor, Stateful, plan_of
 from ....processors.pipes import Pipe
 from ....processors.shard import SourceEvents
 from ....transport import Bus
@@ -100,7 +100,7 @@ class Question:
         ):
             watch = _Watch(processor, is_wanted)
             hook_calls(running, watch.around)
-            numbers = range(processor.inputs()[0].buckets)
+            numbers = range(plan_of(processor).inputs[0].buckets)
             shards = Replay(running, self.source(running), self.span, self.start, numbers, watermarks).shards()
             callbacks, counts = ReplayCallbacks(watch=watch.record, playing=watch.follow), ReplayCounts()
             with closing(one_by_one(shards, lambda shard: shard.play(counts, callbacks))) as batches:
@@ -143,7 +143,7 @@ def expect_explainable(processor: type[Processor]) -> None:
 
 
 def _writes(processor: type[Processor], category: str) -> bool:
-    return any(output.name == category for output in processor.outputs())
+    return any(output.name == category for output in plan_of(processor).outputs)
 
 
 class _Watch:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ....processors.declare import Processor
+from ....processors.declare import Processor, plan_of
 from ....processors.operators import merge_of
 from ....processors.shard import Offsets, is_remote
 from ....state import MemoryShardState, ShardIdentity, ShardState
@@ -92,7 +92,7 @@ def started_shard(
         ReplayRefused: there is no such state, or events before the span have expired.
     """
     borders = {stretch.bucket.category: stretch.start for stretch in stretches}
-    shape = processor.state_shape()
+    shape = plan_of(processor).state_shape
     if shape is None:
         yield StartedShard(None, borders)
         return

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ....backfill.compare import Comparison, identical, writes_updates
-from ....processors.declare import AnyCategory, Processor, Tombstone
+from ....processors.declare import AnyCategory, Processor, Tombstone, plan_of
 from ....transport import Bucket, Bus, OffsetRange, read_offset_range, split_batch
 from ....transport.codecs import Codecs, decode_outputs
 from .differences import OutputSlot, by_slot, compare
@@ -74,7 +74,7 @@ class Replayed:
 
 def compare_with_live(replayed: Replayed, bus: Bus) -> LiveComparison:
     """Compare a replay with the outputs of the live processor for the same events."""
-    sinks = {sink.name for sink in replayed.processor.sinks()}  # their rows are not on the bus
+    sinks = {sink.name for sink in plan_of(replayed.processor).sinks}  # their rows are not on the bus
     replayed = replace(replayed, outputs=[output for output in replayed.outputs if output.category not in sinks])
     live, is_open = _live_outputs(replayed, bus)
     outputs = [output for output in replayed.outputs if _slot(output) not in is_open]
@@ -88,7 +88,7 @@ def _live_outputs(replayed: Replayed, bus: Bus) -> tuple[list[OutputRecord], fro
         return [], frozenset()
     appended: list[Arrived] = []
     updates: list[Arrived] = []
-    for category in replayed.processor.outputs():
+    for category in plan_of(replayed.processor).outputs:
         arrived = updates if writes_updates(replayed.processor, category.name) else appended
         since = datetime.fromtimestamp(since_ms / 1000, UTC)
         arrived += arrived_from(bus, category, bus.catalog.at_time(category.name, since))

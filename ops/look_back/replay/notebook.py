@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from ....processors import DeclarationError, PenstockError, counted, ending
-from ....processors.declare import AnyCategory, Processor
+from ....processors.declare import AnyCategory, Processor, plan_of
 from ....transport import Bucket, Bus, OffsetRange, named_cluster, read_offset_range, split_batch
 from ....transport.codecs import Codecs
 from ....transport.kafka import KafkaBus, KafkaSettings
@@ -262,23 +262,24 @@ def replay(
         ReplayStopped: a worker would stop at an event.
         ReplayRefused: events of the range have expired.
     """
-    processor.check()
+    plan = plan_of(processor)
+    plan.check()
     span, cluster = PastRange(_begin(last, since, until), until), bus or _connected(kafka, settings)
-    expect_categories(processor, processor.inputs(), cluster)
+    expect_categories(processor, plan.inputs, cluster)
     expect_side_inputs(processor, cluster)
-    found: dict[str, list[Output]] = {destination.name: [] for destination in processor.destinations()}
+    found: dict[str, list[Output]] = {destination.name: [] for destination in plan.destinations}
     collector = OutputCollector(
         processor, key, [lambda output: found[output.category.name].append(output)], keeps=False
     )
     with ending(open_processor(processor, cluster)) as running, past_watermarks(running, cluster) as upstream:
         if key is not None:
             only(running, key)
-        numbers = range(processor.inputs()[0].buckets)
+        numbers = range(plan.inputs[0].buckets)
         past = BusEventSource(running, cluster)
         for shard in Replay(running, past, span, Empty() if from_empty else AtStart(None), numbers, upstream).shards():
             with closing(shard.play(collector.counts, ReplayCallbacks())) as played:
                 collector.all(played)
-    outputs = {category.name: _records(category, found[category.name]) for category in processor.outputs()}
+    outputs = {category.name: _records(category, found[category.name]) for category in plan.outputs}
     return ReplayResult(processor, collector.counts, outputs)
 
 

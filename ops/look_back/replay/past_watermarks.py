@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
 
-from ....processors.declare import Processor
+from ....processors.declare import Processor, plan_of
 from ....processors.shard import Offsets
 from ....transport import Bucket, Bus
 from ....transport.tables import WATERMARKS
@@ -46,9 +46,10 @@ def past_watermarks(processor: Processor, bus: Bus) -> Iterator[PastWatermarks]:
     Raises:
         BusUnreachable: they cannot be read to the end.
     """
-    if not processor.upstream_inputs() or WATERMARKS.name not in bus.catalog.names():
+    plan = plan_of(processor)
+    if not plan.upstream_inputs or WATERMARKS.name not in bus.catalog.names():
         yield PastWatermarks(None)
         return
-    with closing(WatermarkSubscriber(bus, processor.upstream_inputs())) as upstream:
+    with closing(WatermarkSubscriber(bus, plan.upstream_inputs)) as upstream:
         upstream.read_to_end()
-        yield PastWatermarks(upstream, processor.upstream_inputs())
+        yield PastWatermarks(upstream, plan.upstream_inputs)

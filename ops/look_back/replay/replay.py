@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
-from ....processors.declare import AnyCategory, Processor
+from ....processors.declare import AnyCategory, Processor, plan_of
 from ....processors.shard import Offsets, SourceEvents, interleaved
 from ....state import ShardState
 from ....transport import Bucket, OffsetRange
@@ -73,7 +73,7 @@ class Replay:
         return [ShardReplay(self, number, self._stretches(number)) for number in self.numbers]
 
     def _stretches(self, number: int) -> tuple[OffsetRange, ...]:
-        inputs = self.processor.inputs()
+        inputs = plan_of(self.processor).inputs
         return tuple(self.past.stretch(Bucket(category.name, number), self.span) for category in inputs)
 
 
@@ -130,7 +130,7 @@ class ShardReplay:
         return {stretch.bucket.category: stretch.start for stretch in self.stretches}
 
     def _stream(self, shard: StartedShard) -> Iterator[SourceEvents]:
-        return interleaved([self._read(category, shard) for category in self.replay.processor.inputs()])
+        return interleaved([self._read(category, shard) for category in plan_of(self.replay.processor).inputs])
 
     def _read(self, category: AnyCategory, shard: StartedShard) -> Iterator[SourceEvents]:
         [stretch] = [offset_range for offset_range in self.stretches if offset_range.bucket.category == category.name]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ....processors import PenstockError, counted
-from ....processors.declare import AnyCategory, Processor
+from ....processors.declare import AnyCategory, Processor, plan_of
 from ....processors.shard import SourceEvents
 from ...kernel import Driver, json_of
 from .errors import ReplayRefused
@@ -43,19 +43,16 @@ OUTPUTS = {{
 
 def test_{name}() -> None:
     """{promise}"""
-    inputs = {{category.name: category for category in {processor}.sources()}}
     driver = Driver({processor})
+    categories = {{category.name: category for category in driver.app.categories()}}
 {send}
-    given = {{
-        category.name: list(map(json_of, driver.read(category)))
-        for category in {processor}.outputs()
-    }}
+    given = {{name: list(map(json_of, driver.read(categories[name]))) for name in OUTPUTS}}
 
     assert given == OUTPUTS
 '''
 
-_SEND = """    for category, lines in EVENTS:
-        driver.send(inputs[category], [record_of(inputs[category], line) for line in lines])
+_SEND = """    for name, lines in EVENTS:
+        driver.send(categories[name], [record_of(categories[name], line) for line in lines])
 """
 
 
@@ -103,7 +100,7 @@ class _Ran:
                 except PenstockError as error:
                     self.error, self.events = error, events[:count]
                     break
-        self.outputs = {category.name: driver.read(category) for category in processor.outputs()}
+        self.outputs = {category.name: driver.read(category) for category in plan_of(processor).outputs}
         self.runs = _runs(self.events)
 
 

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import IO, final
 from uuid import uuid4
 
-from ....processors.declare import AnyCategory, Processor
+from ....processors.declare import AnyCategory, Processor, plan_of
 from ....transport import Bus, CategorySpec, Writer
 from ....transport.codecs import Codecs, encoded_messages
 from ...shell import expect_no_source
@@ -64,7 +64,7 @@ def scratch_of(processor: type[Processor], prefix: str) -> dict[str, AnyCategory
     """Return the scratch categories of a processor's outputs, by output category. They are on the main cluster."""
     return {
         category.name: replace(category, name=f"{prefix}.{category.name}", cluster=None)
-        for category in processor.outputs()
+        for category in plan_of(processor).outputs
     }
 
 

@@ -15,7 +15,7 @@ import typer
 from ....backfill.warehouse import Days, open_warehouse
 from ....processors import AppFileError, counted
 from ....processors.apps import APP_SUFFIXES, AppName
-from ....processors.declare import Aggregator
+from ....processors.declare import Aggregator, plan_of
 from ....processors.monoids import to_json_value
 from ....processors.shard import is_remote
 from ....processors.time import Window
@@ -211,7 +211,7 @@ def aggregator_with_results(target: str) -> type[Aggregator]:
     if len(processors) != 1:
         raise AppFileError(f"{target} has {counted(len(processors), 'processor')}. Name one, as APP.py:PROCESSOR.")
     expect_main_cluster(
-        processors[0].outputs(),
+        plan_of(processors[0]).outputs,
         "queried",
         "Query it where --kafka is its cluster, with a declaration without `cluster`.",
     )
@@ -224,7 +224,7 @@ def _live(processor: type[Aggregator], store: str | None, bus: Callable[[], Bus]
     from ....backfill.compare import live_from_bus, live_from_store  # noqa: PLC0415 - as in `query`
 
     if not is_remote(processor):
-        yield live_from_bus(bus, processor.outputs()[0])
+        yield live_from_bus(bus, plan_of(processor).outputs[0])
     elif store is None:
         raise typer.BadParameter("Name the store with --store or the environment variable PENSTOCK_STORE.")
     else:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ....processors import Deferred, Halted, PenstockError, ProcessorFailed, ending, start, user_traceback
-from ....processors.declare import AnyCategory, DeadLetter, Processor, Routes, Sink, Tombstone
+from ....processors.declare import AnyCategory, DeadLetter, Processor, Routes, Sink, Tombstone, plan_of
 from ....processors.keyed_state import EmptyState, StateReader
 from ....processors.monoids import to_json_value
 from ....processors.operators import StepResult
@@ -100,7 +100,7 @@ def dry_run(processor: type[Processor], letter: DeadLetter, bus: Bus, root: Path
         bus: the bus of the Avro schemas; nothing is written to it.
         root: the folder of states.
     """
-    category = next((category for category in processor.inputs() if category.name == letter.category), None)
+    category = next((category for category in plan_of(processor).inputs if category.name == letter.category), None)
     if category is None:
         return DryRun(
             processed=False,
@@ -139,7 +139,7 @@ def _opened(processor: type[Processor], bus: Bus) -> Iterator[Processor]:
 def _run_with_saved_state(step: _DryRunStep, shard: Path) -> DryRun:
     """Run a step with the state of the shard on this machine, or with an empty state."""
     processor = type(step.processor)
-    if processor.state_shape() is None:
+    if plan_of(processor).state_shape is None:
         return step.run(EmptyState())
     if is_remote(processor):
         return replace(

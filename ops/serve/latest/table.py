@@ -17,7 +17,7 @@ import msgspec
 from msgspec import inspect as shapes
 
 from ....processors import DeclarationError
-from ....processors.declare import AnyCategory, Context, FieldPath, Stateful, Tombstone, find_field
+from ....processors.declare import AnyCategory, Context, FieldPath, Stateful, StatefulPlan, Tombstone, find_field
 from ....processors.models import encode_model
 from ....processors.time import MILLISECOND, Timer
 
@@ -131,17 +131,24 @@ class _Pairs(Stateful):
     value_columns: tuple[str, ...]
     lifetime_ms: int | None
 
-    @classmethod
-    def state_shape(cls) -> str:
-        """Return the type of a state, and the columns of the pairs: saved values of other columns would be wrong."""
-        return f"{','.join(cls.value_columns)} as {super().state_shape()}"
-
     def process(self, event: Any, state: Pair | None, context: Context) -> tuple[Pair | None, Sequence[Any]]:
         if isinstance(event, Tombstone):
             return None, ()
         if self.is_ordered_by_time and state is not None and state.at > context.event_time:
             return state, ()
         return Pair(self.value_of(event), context.event_time), ()
+
+
+class _PairsPlan(StatefulPlan, of=_Pairs):
+    """The plan of a processor of pairs."""
+
+    declaration: type[_Pairs]
+
+    @property
+    def state_shape(self) -> str:
+        """The type of a state, and the columns of the pairs: saved values of other columns would be wrong."""
+        cls = self.declaration
+        return f"{','.join(cls.value_columns)} as {super().state_shape}"
 
 
 class _ExpiringPairs(_Pairs):

@@ -20,6 +20,7 @@ from ....processors.apps import App
 from ....processors.declare import (
     Aggregator,
     AnyCategory,
+    KeyedProcessor,
     Processor,
     Stateful,
     Stateless,
@@ -27,6 +28,7 @@ from ....processors.declare import (
     fields_of,
     find_field,
     is_async,
+    plan_of,
     without_null,
 )
 from ....processors.time import GlobalWindow, Window
@@ -65,12 +67,13 @@ class ServedProcessor:
     @property
     def followed(self) -> AnyCategory:
         """The category that the server reads."""
-        return self.source.outputs()[0]
+        source: type[KeyedProcessor] = self.source
+        return plan_of(source).outputs[0]
 
     @property
     def category(self) -> AnyCategory:
         """The category with the records of the answers."""
-        return self.processor.outputs()[0]
+        return plan_of(self.processor).outputs[0]
 
     @property
     def is_windowed(self) -> bool:
@@ -83,7 +86,7 @@ class ServedProcessor:
         Raises:
             DeclarationError: the windows do not follow from a time.
         """
-        if not issubclass(self.source, Aggregator) or self.source.windows_follow_events():
+        if not issubclass(self.source, Aggregator) or plan_of(self.source).windows_follow_events:
             raise DeclarationError(
                 f"The windows of {self.name} follow from the events of each key, so a time names none. Ask for a time span with from and to."
             )
@@ -109,7 +112,7 @@ class ServedProcessor:
         """Return the slot and the window of a result."""
         if not issubclass(self.source, Aggregator) or not self.is_windowed:
             return _ONLY_SLOT, None
-        if self.source.windows_follow_events():
+        if plan_of(self.source).windows_follow_events:
             return time_ms, None
         starts = self.source.window.assign([time_ms]).starts
         start = time_ms if time_ms in starts else starts[0] if len(starts) == 1 else None
@@ -202,7 +205,7 @@ def _find(app: App, processor: type[Processor]) -> ServedProcessor | str:
         if is_async(source.process):
             return f"{source.__name__} is asynchronous, and the server would wait for it."
         steps.insert(0, source)
-        read = [category.name for category in source.sources()]
+        read = [category.name for category in plan_of(source).sources]
         writers = [each for each in app.processors if read[0] in [category.name for category in as_tuple(each.writes)]]
         if len(read) > 1 or len(writers) != 1:
             return "it does not read the results of one aggregator."
@@ -217,10 +220,13 @@ def _find(app: App, processor: type[Processor]) -> ServedProcessor | str:
 
 def _unreadable(source: type[Aggregator | Stateful], steps: Sequence[type[Stateless]]) -> str | None:
     """Return the reason why the outputs of a source and the steps after it are no results by key; None if they are."""
-    if any(len(as_tuple(each.writes)) != 1 or each.sinks() for each in (source, *steps)):
+    if any(len(as_tuple(each.writes)) != 1 or plan_of(each).sinks for each in (source, *steps)):
         return "each processor on the way must write exactly one category. `penstock query --store` reads a remote store without output."
     elsewhere = [
-        category.cluster for each in (source, *steps) for category in each.outputs() if category.cluster is not None
+        category.cluster
+        for each in (source, *steps)
+        for category in plan_of(each).outputs
+        if category.cluster is not None
     ]
     if elsewhere:
         return f"its results are on cluster {elsewhere[0]}, and the server reads the main cluster."
@@ -232,7 +238,7 @@ def _unreadable(source: type[Aggregator | Stateful], steps: Sequence[type[Statel
 def _upstream(app: App, processor: type[Processor]) -> Iterable[str]:
     """Yield the names of a processor and of all processors before it."""
     yield processor.name
-    read = {category.name for category in processor.sources()}
+    read = {category.name for category in plan_of(processor).sources}
     for other in app.processors:
-        if other is not processor and read & {category.name for category in other.outputs()}:
+        if other is not processor and read & {category.name for category in plan_of(other).outputs}:
             yield from _upstream(app, other)

@@ -20,7 +20,7 @@ from sqlglot.dialects.postgres import Postgres
 
 from ....processors import DeclarationError, counted, did_you_mean
 from ....processors.apps import App
-from ....processors.declare import AnyCategory, FieldPath, KeyCodec, Partitioner, find_field
+from ....processors.declare import AnyCategory, FieldPath, KeyCodec, Partitioner, find_field, plan_of
 from ....processors.sql import SqlText, compile_app
 from ..results import BadQuery, parse_span_ms
 from .queries import PREFIX, Aggregation, AppQuery, ExploreQuery, Filter, Scalar
@@ -208,7 +208,9 @@ class _Writer:
             f"codec = '{category.codec}'",
         ]
         settings += [] if self._key is None else [f"key = '{self._key}'"]
-        writers = [each for each in self.app.processors if category.name in [output.name for output in each.outputs()]]
+        writers = [
+            each for each in self.app.processors if category.name in [output.name for output in plan_of(each).outputs]
+        ]
         settings += ["watermark = 'upstream'"] if writers else []
         declared = ", ".join(f"{_name(column)} {kind}" for column, kind in columns.items())
         return f"CREATE CATEGORY {_name(query.table)} ({declared})\nWITH ({', '.join(settings)});"
