@@ -6,6 +6,7 @@ from .app_files import path_in_bundle as path_in_bundle
 from .app_modules import APP_SUFFIXES as APP_SUFFIXES
 from .app_modules import LEGAL_CLONE as LEGAL_CLONE
 from .app_modules import expect_not_loading as expect_not_loading
+from .app_modules import file_of as file_of
 from .app_modules import import_root as import_root
 from .app_modules import imported as imported
 from .app_modules import module_name as module_name

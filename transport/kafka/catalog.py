@@ -153,7 +153,7 @@ class KafkaCatalog:
     def _open(self) -> None:
         configuration = self._settings.for_admin()
         configuration["error_cb"] = _recorder(self._refusals, self._causes)
-        self._admin = open_client(AdminClient, configuration, "The Kafka client rejects its settings")
+        self._admin = open_client(AdminClient, configuration, "The Kafka client was not opened")
 
     def create(self, spec: CategorySpec) -> None:
         """Create a topic with arrival timestamps; on three or more brokers, it survives the loss of one.

@@ -265,6 +265,10 @@ _MEANING: dict[int, _Meaning] = {
 }
 
 
+_NO_TOKEN = "OAuth token not set"  # noqa: S105 - a part of a message
+"""Part of the client's reason if it was opened, but got no token."""
+
+
 def open_client(kind: Callable[[dict[str, Any]], _Client], configuration: dict[str, Any], request: str) -> _Client:
     """Return a new client of the library.
 
@@ -275,10 +279,16 @@ def open_client(kind: Callable[[dict[str, Any]], _Client], configuration: dict[s
 
     Raises:
         SettingsRefused: the library rejects a setting; it raises several types of errors.
+        BusUnreachable: there is no token for the client yet.
     """
     try:
         return kind(configuration)
     except KafkaException as error:
+        if _NO_TOKEN in error.args[0].str():
+            raise BusUnreachable(
+                f"{request}: there was no token for the Kafka client within 10 s. No data was lost. Correct what makes tokens: the function of oauth_cb, whose "
+                "error is in the log, or the service of sasl.oauthbearer.token.endpoint.url."
+            ) from error
         raise translate(error.args[0], request) from error
     except (TypeError, ValueError) as error:
         raise SettingsRefused(

@@ -13,6 +13,7 @@ from ..errors import SettingsRefused
 from ..messages import CERTAINLY_FITS_BYTES, MESSAGE_LIMIT
 from ..named_files import problem_of
 from .client_log import CLIENT_LOG, outage_reporter
+from .token_function import SETTING, token_function
 
 Value = str | int | bool
 
@@ -264,7 +265,10 @@ class KafkaSettings:
             # By syslog's number. At a lower threshold, the client would log each attempt to connect; see `outage_reporter`.
             "log_level": _EVERYTHING if CLIENT_LOG.isEnabledFor(logging.DEBUG) else _CRITICAL,
         }
-        return {"bootstrap.servers": self.bootstrap, **reporting, **_CONNECTING, **ours, **self.further}
+        further: dict[str, Any] = dict(self.further)
+        if SETTING in further:
+            further[SETTING] = token_function(further[SETTING])
+        return {"bootstrap.servers": self.bootstrap, **reporting, **_CONNECTING, **ours, **further}
 
     def _expect_tokens(self) -> None:
         """Raise SettingsRefused for tokens without a source: the client would wait for one for ever, as if no broker answered."""
@@ -272,11 +276,13 @@ class KafkaSettings:
         has_source = (
             self.further.get("sasl.oauthbearer.method", "").lower() == "oidc"
             or self.further.get("enable.sasl.oauthbearer.unsecure.jwt") == "true"
+            or SETTING in self.further
         )
         if mechanism == "OAUTHBEARER" and not has_source:
             raise SettingsRefused(
                 f"{name} is OAUTHBEARER, but nothing says where tokens come from. No request was sent. Add to [kafka-settings]: "
-                'sasl.oauthbearer.method = "oidc", sasl.oauthbearer.token.endpoint.url, sasl.oauthbearer.client.id and sasl.oauthbearer.client.secret.'
+                'sasl.oauthbearer.method = "oidc", sasl.oauthbearer.token.endpoint.url, sasl.oauthbearer.client.id and sasl.oauthbearer.client.secret; '
+                'or oauth_cb = "module:function", which returns tokens.'
             )
 
     def _expect_files(self) -> None:

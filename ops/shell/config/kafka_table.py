@@ -35,8 +35,8 @@ _RESERVED = {
     "group.protocol": "workers need the classic protocol, in which they keep their buckets over a restart and the inputs of a join move together",
     "group.remote.assignor": "workers need the classic protocol, in which they keep their buckets over a restart and the inputs of a join move together",
     **dict.fromkeys(
-        ("oauth_cb", "error_cb", "stats_cb", "throttle_cb", "log_cb", "on_delivery", "logger"),
-        'its value is a Python function, which a file cannot contain; for tokens, use sasl.oauthbearer.method = "oidc"',
+        ("error_cb", "stats_cb", "throttle_cb", "log_cb", "on_delivery", "logger"),
+        "its value is a Python function, which a file cannot contain",
     ),
     "partition.assignment.strategy": "it depends on the processor's number of inputs",
 }
@@ -53,6 +53,7 @@ _COMMON = [
     "sasl.kerberos.keytab",
     "sasl.kerberos.kinit.cmd",
     "sasl.kerberos.min.time.before.relogin",
+    "oauth_cb",
     "sasl.oauthbearer.config",
     "sasl.oauthbearer.method",
     "sasl.oauthbearer.client.id",
