@@ -10,6 +10,7 @@ from .bus import Writer as Writer
 from .category_rows import connect_lookup as connect_lookup
 from .category_spec import CategorySpec as CategorySpec
 from .category_spec import CategoryState as CategoryState
+from .category_spec import Durability as Durability
 from .category_spec import Topic as Topic
 from .changelog import DELETIONS as DELETIONS
 from .changelog import changelog_batches as changelog_batches

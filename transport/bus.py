@@ -172,11 +172,7 @@ class Catalog(Protocol):
         ...
 
     def durability(self, name: str) -> Durability:
-        """Return the replication and timestamp settings of a category.
-
-        Raises:
-            SettingNotReported: the brokers have no such setting.
-        """
+        """Return the replication and timestamp settings of a category, as far as the bus reports them."""
         ...
 
     def message_limit(self, name: str) -> int:

@@ -28,7 +28,7 @@ class SettingsRefused(BusError):
 
 
 class SettingNotReported(BusError):
-    """The brokers do not report a setting of a category. Kafka-compatible services have fewer settings than Apache Kafka."""
+    """The brokers do not report a setting of a category that a promise depends on: grant the right to read it."""
 
 
 class MissingCategory(BusError):

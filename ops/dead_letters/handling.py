@@ -27,6 +27,7 @@ from ...transport import (
     OffsetOutOfRange,
     OffsetRange,
     Outgoing,
+    SettingNotReported,
     TransactionalWriter,
     create_missing_categories,
     read_offset_range,
@@ -237,7 +238,15 @@ class _Retry:
                 raise NotRetried(
                     f"{self._processor.__name__} neither reads nor writes {name}, so it would never receive the message."
                 )
-            spec = self._bus.catalog.describe(name).spec
+            state = self._bus.catalog.describe(name)
+            try:
+                state.expect_known_cleanup()
+            except SettingNotReported as error:
+                raise NotRetried(
+                    f"{error} If it is, the message would replace newer messages of its key. Grant DescribeConfigs on the category, or write the "
+                    "corrected record yourself."
+                ) from error
+            spec = state.spec
             if spec.compacted:
                 raise NotRetried(
                     f"{name} is compacted, so the message would replace newer messages of its key. Write the corrected record yourself."

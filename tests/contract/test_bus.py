@@ -6,17 +6,15 @@ import os
 import re
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 import penstock as ps
 from penstock.errors import DeclarationError
-from penstock.ops.kernel.shards.preflight import warn_about_durability
 from penstock.processors.declare import MessageHeaders, bucket_of
 from penstock.processors.time import BucketProgress
 from penstock.processors.time.saved_times import text_of
@@ -38,7 +36,6 @@ from penstock.transport import (
     RawBatch,
     Reader,
     Scanner,
-    SettingNotReported,
     SettingsRefused,
     Topic,
     TransactionalWriter,
@@ -256,72 +253,6 @@ def test_a_declared_category_has_its_settings(kafka_bus: KafkaBus, kafka: str, u
     admin = AdminClient({"bootstrap.servers": kafka})
     assert admin.describe_configs([resource])[resource].result(timeout=LIMIT_S)["compression.type"].value == "zstd"
     assert f"{unique}.wrong" not in kafka_bus.catalog.names()
-
-
-def reading(category: str) -> type[ps.Stateless]:
-    """Return a processor that reads a category."""
-    members = {"reads": ps.Category(category, Row, key="name", event_time="at"), "process": lambda *_: []}
-    return type("Reading", (ps.Stateless,), members)
-
-
-@pytest.mark.parametrize("lacking", ["delete.retention.ms", "min.insync.replicas", "message.timestamp.type"])
-def test_a_setting_that_brokers_do_not_report_is_named(
-    kafka_bus: KafkaBus, unique: str, lacking: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Some services have fewer settings than Apache Kafka. A command that needs the setting names it in its error."""
-    kafka_bus.catalog.create(CategorySpec(unique, 1, None, compacted=True))
-    describe_configs = AdminClient.describe_configs
-
-    def without(admin: AdminClient, *args: Any, **options: Any) -> dict[Any, Future[dict[str, Any]]]:
-        answers: dict[Any, Future[dict[str, Any]]] = {}
-        for resource, answer in describe_configs(admin, *args, **options).items():
-            answers[resource] = Future()
-            settings = answer.result(timeout=LIMIT_S)
-            answers[resource].set_result({name: entry for name, entry in settings.items() if name != lacking})
-        return answers
-
-    monkeypatch.setattr(AdminClient, "describe_configs", without)
-
-    assert kafka_bus.catalog.describe(unique).spec.compacted
-    if lacking == "delete.retention.ms":
-        assert kafka_bus.catalog.durability(unique).uses_arrival_time
-    else:
-        with pytest.raises(SettingNotReported, match=f"do not report the setting {lacking} of category {unique}"):
-            kafka_bus.catalog.durability(unique)
-    warn_about_durability(reading(unique), kafka_bus)  # raises nothing
-
-
-@pytest.mark.parametrize("forbidden", [{"segment.bytes"}, {"segment.bytes", "message.timestamp.type"}])
-@pytest.mark.parametrize("code", [KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG])
-def test_a_cluster_that_permits_few_settings_has_internal_categories(
-    kafka_bus: KafkaBus,
-    unique: str,
-    forbidden: set[str],
-    code: int,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """They have the cluster's values, and a warning names them; a declared setting is never left out."""
-    create_topics = AdminClient.create_topics
-
-    def by_policy(admin: AdminClient, topics: list[NewTopic], **options: Any) -> dict[str, Future[None]]:
-        if not any(forbidden & dict(topic.config or {}).keys() for topic in topics):
-            return create_topics(admin, topics, **options)
-        refused = Future[None]()
-        found = sorted(forbidden & dict(topics[0].config or {}).keys())
-        refused.set_exception(KafkaException(KafkaError(code, f"{found[-1]} is not permitted here")))
-        return {topic.topic: refused for topic in topics}
-
-    monkeypatch.setattr(AdminClient, "create_topics", by_policy)
-    kafka_bus.catalog.create(CategorySpec(unique, 1, None, compacted=True))
-
-    assert kafka_bus.catalog.describe(unique).spec.compacted
-    assert kafka_bus.catalog.durability(unique).uses_arrival_time is (forbidden == {"segment.bytes"})
-    assert f"Category {unique} was created with the cluster's segment.bytes, because the cluster refuses" in caplog.text
-    declared = CategorySpec(f"{unique}_declared", 1, settings={"segment.bytes": "5000000"})
-    with pytest.raises(BusError, match=r"segment\.bytes is not permitted here.*Nothing was created"):
-        kafka_bus.catalog.create(declared)
-    assert declared.name not in kafka_bus.catalog.names()
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NoAnswer
 from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from confluent_kafka import (
@@ -42,7 +43,6 @@ from ..errors import (
     BusUnreachable,
     GroupInUse,
     MissingCategory,
-    SettingNotReported,
 )
 from ..messages import CERTAINLY_FITS_BYTES, Bucket, Position
 from .client_log import known_cause_in, refusal_in, refusal_message
@@ -51,6 +51,18 @@ from .every_broker import all_brokers_show
 from .liveness import Liveness
 from .peek import Peeker
 from .positions import committed_in, to_commit
+from .reported_settings import (
+    CLEANUP,
+    DELETE_RETENTION,
+    MESSAGE_BYTES,
+    MIN_IN_SYNC,
+    RETENTION,
+    TIMESTAMPS,
+    UNCLEAN,
+    TopicSettings,
+    refusal_of_settings,
+    texts,
+)
 from .settings import KafkaSettings
 
 _LOG = logging.getLogger("penstock.kafka")
@@ -122,24 +134,6 @@ def _is_temporary(error: KafkaError) -> bool:
     return error.code() in _UNDECIDED or error.retriable()
 
 
-class _TopicSettings(dict[str, str]):
-    """The settings of a topic, as the brokers report them.
-
-    Args:
-        topic: its name.
-        reported: the settings.
-    """
-
-    def __init__(self, topic: str, reported: Mapping[str, ConfigEntry]) -> None:
-        super().__init__({name: entry.value for name, entry in reported.items() if entry.value is not None})
-        self._topic = topic
-
-    def __missing__(self, name: str) -> str:
-        raise SettingNotReported(
-            f"The brokers do not report the setting {name} of category {self._topic}, as Apache Kafka does. Nothing was read or written."
-        )
-
-
 class KafkaCatalog:
     """The topics of a cluster."""
 
@@ -147,6 +141,7 @@ class KafkaCatalog:
         self._settings = settings
         self._refusals: list[str] = []
         self._causes: deque[str] = deque(maxlen=1)
+        self._unknown_limits: set[str] = set()
         self._liveness = Liveness(settings, "Requests about categories")
         self._open()
 
@@ -237,7 +232,7 @@ class KafkaCatalog:
         buckets = {name: topic.buckets for name, topic in topics.items()}
         starts, ends = self._offsets_of(buckets, OffsetSpec.earliest()), self._offsets_of(buckets, OffsetSpec.latest())
         return {
-            name: CategoryState(_spec(name, topic.buckets, configs[name]), starts[name], ends[name], topic.id)
+            name: _state(name, topic, configs[name], starts[name], ends[name])
             for name, topic in topics.items()
             if name in starts and name in ends  # others were deleted meanwhile
         }
@@ -247,25 +242,26 @@ class KafkaCatalog:
         if not names:
             return {}
         requests = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=ANSWER_LIMIT_S)
-        described = self._without_missing(requests)
+        described = self._without_missing({name: partial(_answer, future) for name, future in requests.items()})
         return {name: Topic(str(topic.topic_id), len(topic.partitions)) for name, topic in described.items()}
 
-    def _config(self, name: str) -> _TopicSettings:
+    def _config(self, name: str) -> TopicSettings:
         return self._one(name, self._configs([name]))
 
-    def _configs(self, names: Collection[str]) -> dict[str, _TopicSettings]:
-        """Return the settings of topics, without missing ones."""
+    def _configs(self, names: Collection[str]) -> dict[str, TopicSettings]:
+        """Return the settings of topics, without missing ones. Settings are unknown if the brokers do not report them, or not to this user."""
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
         requests = self._admin.describe_configs(resources, request_timeout=ANSWER_LIMIT_S) if resources else {}
-        reported = self._without_missing({resource.name: future for resource, future in requests.items()})
-        return {name: _TopicSettings(name, settings) for name, settings in reported.items()}
+        return self._without_missing(
+            {resource.name: partial(_topic_settings, future) for resource, future in requests.items()}
+        )
 
-    def _without_missing(self, requests: Mapping[str, Future[_T]]) -> dict[str, _T]:
+    def _without_missing(self, requests: Mapping[str, Callable[[], _T]]) -> dict[str, _T]:
         """Return the answers to requests about topics, without missing topics."""
         found: dict[str, _T] = {}
-        for name, future in requests.items():
+        for name, answer in requests.items():
             try:
-                found[name] = _answer(future)
+                found[name] = answer()
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise self._translate(error.args[0], f"Category {name} was not described") from error
@@ -277,9 +273,10 @@ class KafkaCatalog:
         config = self._config(name)
         return Durability(
             min(len(partition.replicas) for partition in self._metadata().topics[name].partitions.values()),
-            int(config["min.insync.replicas"]),
-            unclean_election=config["unclean.leader.election.enable"] == "true",
-            uses_arrival_time=config["message.timestamp.type"] == "LogAppendTime",
+            config.min_in_sync,
+            unclean_election=config.unclean_election,
+            uses_arrival_time=config.uses_arrival_time,
+            unknown=config.unknown((MIN_IN_SYNC, UNCLEAN, TIMESTAMPS)),
         )
 
     def message_limit(self, name: str) -> int:
@@ -290,7 +287,11 @@ class KafkaCatalog:
                 f"message.max.bytes in [kafka-settings] is {self._settings.message_limit:,}, and Penstock needs {CERTAINLY_FITS_BYTES:,} at "
                 "least. Nothing was read or written. Raise it, or remove it for the default of 1,000,000."
             )
-        topic = int(self._config(name)["max.message.bytes"])
+        settings = self._config(name)
+        topic = settings.message_bytes
+        if topic is None:
+            self._note_unknown_limit(name, settings.why_unknown(MESSAGE_BYTES))
+            return self._settings.message_limit - _FRAME_BYTES
         if topic < self._settings.batch_limit:
             raise BatchesRefused(
                 f"Category {name} accepts batches of at most {topic:,} bytes (max.message.bytes), but this client sends batches of up to "
@@ -299,6 +300,17 @@ class KafkaCatalog:
                 f"max.message.bytes=1048588`. Or lower batch.size in [kafka-settings] to 16384, if the category accepts that."
             )
         return min(self._settings.message_limit, topic) - _FRAME_BYTES
+
+    def _note_unknown_limit(self, name: str, reason: str) -> None:
+        if name not in self._unknown_limits:
+            self._unknown_limits.add(name)
+            _LOG.info(
+                "It was not checked whether category %s accepts messages of %s bytes, as this client does: %s is unknown, because %s.",
+                name,
+                f"{self._settings.message_limit:,}",
+                MESSAGE_BYTES,
+                reason,
+            )
 
     def ends(self, name: str) -> dict[int, int]:
         """Return the offset after the last event of each bucket."""
@@ -551,6 +563,17 @@ def _answer(future: Future[_T]) -> _T:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
 
 
+def _topic_settings(future: Future[dict[str, ConfigEntry]]) -> TopicSettings:
+    """Return the answer of a request for the settings of a topic, as `_answer`; they are unknown if the brokers refuse to report them."""
+    try:
+        return TopicSettings(texts(_answer(future)))
+    except KafkaException as error:
+        reason = refusal_of_settings(error.args[0])
+        if reason is None:
+            raise
+        return TopicSettings({}, reason)
+
+
 def _offset(future: Future[ListOffsetsResultInfo]) -> int:
     """Return the answer of a request for an offset, as `_answer`.
 
@@ -567,17 +590,20 @@ def _buckets(metadata: Any, name: str) -> int:
     return 0 if topic is None else len(topic.partitions)
 
 
-def _spec(name: str, buckets: int, config: _TopicSettings) -> CategorySpec:
-    retention_ms = int(config["retention.ms"])
-    compacted = "compact" in config["cleanup.policy"]
-    deletions = config.get("delete.retention.ms") if compacted else None
-    return CategorySpec(
+def _state(
+    name: str, topic: Topic, settings: TopicSettings, starts: Mapping[int, int], ends: Mapping[int, int]
+) -> CategoryState:
+    """Return the state of a topic."""
+    retention_ms, compacted = settings.retention_ms, bool(settings.is_compacted)
+    spec = CategorySpec(
         name,
-        buckets,
-        None if retention_ms < 0 else timedelta(milliseconds=retention_ms),
+        topic.buckets,
+        None if retention_ms is None or retention_ms < 0 else timedelta(milliseconds=retention_ms),
         compacted=compacted,
-        delete_retention=None if deletions is None else timedelta(milliseconds=int(deletions)),
+        delete_retention=settings.delete_retention if compacted else None,
     )
+    unknown = settings.unknown((RETENTION, CLEANUP, *((DELETE_RETENTION,) if compacted else ())))
+    return CategoryState(spec, starts, ends, topic.id, unknown)
 
 
 def topic_of(spec: CategorySpec, brokers: int) -> NewTopic:

@@ -24,7 +24,6 @@ from ....transport import (
     CategoryState,
     Position,
     RawBatch,
-    SettingNotReported,
     old_transactions,
     ranges_to_end,
     read_offset_ranges,
@@ -163,11 +162,7 @@ def describe(
 
 
 def _note_timestamps(bus: Bus, name: str) -> None:
-    try:
-        warning = bus.catalog.durability(name).timestamp_warning(name)
-    except SettingNotReported as unknown:
-        warning = str(unknown)
-    if warning:
+    if warning := bus.catalog.durability(name).timestamp_warning(name):
         note(warning)
 
 
@@ -366,12 +361,15 @@ def _summary(state: CategoryState) -> dict[str, Any]:
         "events": state.events,
         "retention_s": None if retention is None else retention.total_seconds(),
         "compacted": state.spec.compacted,
+        **({"unknown": dict(state.unknown)} if state.unknown else {}),
     }
 
 
 def _retention(state: CategoryState) -> str:
     if state.spec.compacted:
         return "latest of each key"
+    if state.retention_is_unknown:
+        return "unknown"
     if state.spec.retention is None:
         return "forever"
     return str(state.spec.retention).removesuffix(", 0:00:00")

@@ -78,7 +78,7 @@ def read_bus_snapshot(processor: type[Processor], bus: Bus) -> BusSnapshot:
         state_positions(processor, committed),
         starts={name: dict(state.starts) for name, state in inputs.items()},
         ends={name: dict(state.ends) for name, state in inputs.items()},
-        compacted=frozenset(name for name, state in inputs.items() if state.spec.compacted),
+        compacted=frozenset(name for name, state in inputs.items() if state.may_be_compacted),
         topic_ids=topic_ids,
         registration=registration_of(bus, processor.name),
         maintenance=maintenance,

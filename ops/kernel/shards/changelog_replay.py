@@ -63,7 +63,7 @@ def _may_lack_deletions(bus: Bus, bucket: Bucket, begin: int, now_ms: int) -> bo
 
     The bus keeps deletions for a time after it compacts them. Half of that time counts here, so clocks need not be exact.
     """
-    spec = bus.catalog.describe(bucket.category).spec
-    retention = DELETIONS if spec.delete_retention is None else spec.delete_retention
+    kept = bus.catalog.describe(bucket.category).least_delete_retention
+    retention = DELETIONS if kept is None else kept
     since = datetime.fromtimestamp(now_ms / 1000, UTC) - retention / 2
     return begin < bus.catalog.at_time(bucket.category, since)[bucket.number] or begin == 0

@@ -35,7 +35,9 @@ from ....transport import (
     BucketMismatch,
     Bus,
     CategorySpec,
+    CategoryState,
     CompactedInput,
+    Durability,
     MissingCategory,
     SettingNotReported,
     connect_lookup,
@@ -222,31 +224,45 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def warn_about_durability(processor: type[Processor], bus: Bus) -> None:
-    """Log categories whose events the failure of a broker can lose, and inputs whose arrival times come from their producers."""
+    """Log categories whose events the failure of a broker can lose, and inputs whose arrival times come from their producers.
+
+    A setting that the brokers do not report is not checked, which is logged.
+    """
     plan = plan_of(processor)
     inputs = {category.name for category in plan.inputs}
     names = sorted(inputs | {category.name for category in plan.outputs})
-    durability = {}
-    for name in names:
-        try:
-            durability[name] = bus.catalog.durability(name)
-        except SettingNotReported as error:
-            _LOG.info("%s It is unknown whether the failure of a broker can lose its events.", error)
-    unsafe = {name: found for name, found in durability.items() if not found.is_safe}
-    if unsafe:
-        replicas = min(found.replicas for found in unsafe.values())
-        _LOG.log(
-            logging.WARNING if replicas > 1 else logging.INFO,
-            "The failure of a broker can lose events of %s (at least %d replicas, of which %d must confirm a message). Exactly-once semantics "
-            "during such a failure need replication factor 3, min.insync.replicas=2 and unclean.leader.election.enable=false.",
-            ", ".join(unsafe),
-            replicas,
-            min(found.min_in_sync for found in unsafe.values()),
-        )
+    durability = {name: bus.catalog.durability(name) for name in names}
+    _log_unsafe({name: found for name, found in durability.items() if found.is_safe is False})
+    _log_unchecked({name: found for name, found in durability.items() if found.is_safe is None})
     known_inputs = {name: found for name, found in durability.items() if name in inputs}
     for name, found in known_inputs.items() if processor.max_future is not None else ():
         if warning := found.timestamp_warning(name):
             _LOG.info("%s", warning)  # it says the same at each start, and the commands about categories show it
+
+
+def _log_unsafe(unsafe: Mapping[str, Durability]) -> None:
+    if not unsafe:
+        return
+    replicas = min(found.replicas for found in unsafe.values())
+    confirming = [found.min_in_sync for found in unsafe.values() if found.min_in_sync is not None]
+    _LOG.log(
+        logging.WARNING if replicas > 1 else logging.INFO,
+        "The failure of a broker can lose events of %s (at least %d replicas, of which %s must confirm a message). Exactly-once semantics "
+        "during such a failure need replication factor 3, min.insync.replicas=2 and unclean.leader.election.enable=false.",
+        ", ".join(unsafe),
+        replicas,
+        min(confirming, default="an unknown number"),
+    )
+
+
+def _log_unchecked(unchecked: Mapping[str, Durability]) -> None:
+    unknown = {name: reason for found in unchecked.values() for name, reason in found.unknown.items()}
+    if unknown:
+        _LOG.info(
+            "It was not checked whether the failure of a broker can lose events of %s: unknown are %s.",
+            ", ".join(unchecked),
+            "; ".join(f"{name} ({reason})" for name, reason in unknown.items()),
+        )
 
 
 def warn_about_estimates(processor: type[Processor], bus: Bus) -> None:
@@ -285,7 +301,9 @@ def _expect_rebuildable(processor: type[Processor], bus: Bus) -> None:
     if is_remote(processor) or not reads_again(processor) or plan.is_compaction_safe:
         return
     for category in plan.inputs:
-        if bus.catalog.describe(category.name).spec.compacted:
+        state = bus.catalog.describe(category.name)
+        _expect_known_cleanup(processor, state)
+        if state.spec.compacted:
             raise CompactedInput(
                 f"Category {category.name} is compacted on the bus: it keeps only the latest event of each key. If {processor.__name__} lost its "
                 "state, it would read only those again, and the state would lack all earlier events without an error. Nothing was started. If the "
@@ -293,6 +311,17 @@ def _expect_rebuildable(processor: type[Processor], bus: Bus) -> None:
                 "(`output_semantics = Semantics.EXACTLY_ONCE` with `deterministic = False`), declare state and outputs at most once, or keep all "
                 f"events of {category.name} (`cleanup.policy=delete`)."
             )
+
+
+def _expect_known_cleanup(processor: type[Processor], state: CategoryState) -> None:
+    """Raise SettingNotReported if it is unknown whether an input is compacted."""
+    try:
+        state.expect_known_cleanup()
+    except SettingNotReported as error:
+        raise SettingNotReported(
+            f"{error} If it is, a lost state of {processor.__name__} could not be rebuilt from it. Nothing was started. Grant DescribeConfigs on the "
+            "category (`penstock acls` prints all rights), or declare `compaction_safe = True` if the latest event of each key produces the same state."
+        ) from error
 
 
 def _buckets(processor: type[Processor], bus: Bus, category: AnyCategory) -> int:

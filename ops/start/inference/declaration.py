@@ -308,7 +308,7 @@ class _Module:
                 "compacted=True", "a ps.TableJoin deletes the rows of null values; others declare `tombstones`"
             )
         if retention is None:
-            return _Argument("retention=None")
+            return _Argument("retention=None", "; ".join(f"{name}: {why}" for name, why in self.sample.unknown.items()))
         self.imports.add("from datetime import timedelta")
         days, rest = divmod(retention.total_seconds(), 86_400)
         length = f"seconds={retention.total_seconds():g}" if rest else f"days={days:g}"

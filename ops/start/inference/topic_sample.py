@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ....processors.declare import Message
 from ....transport import Bucket, Bus, CategorySpec, OffsetRange, read_offset_range
@@ -18,10 +18,12 @@ class TopicSample:
     Args:
         spec: the settings of the topic.
         messages: messages of all its buckets; in order for each bucket.
+        unknown: settings that the bus does not report, each with the reason.
     """
 
     spec: CategorySpec
     messages: Sequence[Message]
+    unknown: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_sample(bus: Bus, topic: str, size: int) -> TopicSample:
@@ -48,7 +50,7 @@ def read_sample(bus: Bus, topic: str, size: int) -> TopicSample:
         if part.start < part.end
         for batch in read_offset_range(bus, part, silence_limit_s=SILENCE_LIMIT_S)
     )
-    return TopicSample(state.spec, [message for batch in batches for message in batch.messages])
+    return TopicSample(state.spec, [message for batch in batches for message in batch.messages], state.unknown)
 
 
 def _of_each(available: Sequence[int], size: int) -> int:
