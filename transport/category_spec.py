@@ -26,6 +26,7 @@ class CategorySpec:
         delete_retention: how long a compacted category keeps deletions at least; None for the bus's default.
         replicas: the number of brokers that store each bucket; None for the default.
         settings: further settings of a new topic.
+        preferred: the names of those without which a cluster that refuses them may create the topic.
     """
 
     name: str
@@ -35,6 +36,7 @@ class CategorySpec:
     delete_retention: timedelta | None = None
     replicas: int | None = None
     settings: Mapping[str, str] = field(default_factory=dict, hash=False)
+    preferred: frozenset[str] = frozenset()
 
     @staticmethod
     def of(category: AnyCategory) -> CategorySpec:

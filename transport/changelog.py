@@ -25,7 +25,7 @@ from datetime import timedelta
 
 import msgspec
 
-from ..processors.declare import Processor, plan_of, size_settings
+from ..processors.declare import SIZE_SETTING, Processor, plan_of, size_settings
 from ..processors.keyed_state import Changes
 from ..processors.shard import StatePosition
 from .bus import Bus, Reader, TransactionalWriter
@@ -57,6 +57,7 @@ def changelog_spec(processor: type[Processor]) -> CategorySpec:
         compacted=True,
         delete_retention=DELETIONS,
         settings=size_settings([*plan.sources, *plan.outputs]),
+        preferred=frozenset({SIZE_SETTING}),
     )
 
 

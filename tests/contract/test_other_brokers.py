@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import ConfigEntry
 from support.foreign_brokers import (
     REDPANDA,
+    create_by_policy,
+    permitting,
     refuse_descriptions,
     report,
     report_only,
@@ -17,7 +22,8 @@ from support.foreign_brokers import (
 
 import penstock as ps
 from penstock.ops.kernel.shards.preflight import _expect_rebuildable, warn_about_durability
-from penstock.transport import CategorySpec, Durability, SettingNotReported
+from penstock.processors.declare import SIZE_SETTING
+from penstock.transport import BusError, CategorySpec, Durability, SettingNotReported
 from penstock.transport.kafka import KafkaBus
 from penstock.transport.memory import MemoryBus
 
@@ -134,3 +140,101 @@ def test_refused_settings_are_unknown(
     ):
         _expect_rebuildable(summing(unique), kafka_bus)
     _expect_rebuildable(type("Safe", (summing(unique),), {"compaction_safe": True}), kafka_bus)
+
+
+SERVERLESS = permitting("cleanup.policy", "retention.ms", "max.message.bytes")
+INTERNAL = CategorySpec("", 1, compacted=True, delete_retention=timedelta(days=30))
+
+
+def at_least_50_mib(settings: dict[str, str]) -> str:
+    """Refuse small segments, as Confluent Cloud does."""
+    size = settings.get("segment.bytes", "1073741824")
+    small = f"Config property 'segment.bytes' with value '{size}' is lower than the minimum value '52428800'"
+    return small if int(size) < 52_428_800 else ""
+
+
+def without_words(settings: dict[str, str]) -> str:
+    """Refuse a setting without its name."""
+    return "Request parameters do not satisfy the configured policy." if "message.timestamp.type" in settings else ""
+
+
+@pytest.mark.parametrize("code", [KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG])
+@pytest.mark.parametrize(
+    ("policy", "kept"),
+    [(at_least_50_mib, {"message.timestamp.type"}), (SERVERLESS, set[str]()), (without_words, set[str]())],
+)
+def test_a_cluster_that_permits_few_settings_has_internal_categories(
+    kafka_bus: KafkaBus,
+    unique: str,
+    policy: Callable[[dict[str, str]], str],
+    kept: set[str],
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """They are compacted, and have the cluster's values of refused settings; one warning names these and what follows."""
+    asked = create_by_policy(monkeypatch, policy, code)
+    kafka_bus.catalog.create(replace(INTERNAL, name=unique))
+    state = kafka_bus.catalog.describe(unique)
+    [warned] = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    left_out = dict(asked[0].config or {}).keys() - dict(asked[-1].config or {}).keys()
+
+    assert (state.spec.compacted, state.spec.retention) == (True, None)
+    assert dict(asked[-1].config or {})["cleanup.policy"] == "compact"
+    assert kafka_bus.catalog.durability(unique).uses_arrival_time is bool(kept)
+    assert f"Category {unique} was created with the cluster's {', '.join(sorted(left_out))}, because" in warned
+    assert "compacted later, so reading it from its start takes longer" in warned
+    assert ("arrival times may come from its producers' clocks" in warned) is not bool(kept)
+
+
+def test_a_refused_size_of_an_internal_category_is_left_out(
+    kafka_bus: KafkaBus, unique: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A declared one is the user's, and its refusal an error."""
+    create_by_policy(monkeypatch, permitting("cleanup.policy", "retention.ms", "message.timestamp.type"))
+    larger = {SIZE_SETTING: "20000000"}
+    kafka_bus.catalog.create(CategorySpec(unique, 1, settings=larger, preferred=frozenset({SIZE_SETTING})))
+    declared = CategorySpec(f"{unique}_declared", 1, settings=larger)
+
+    assert kafka_bus.catalog.message_limit(unique) < 20_000_000
+    assert "It may accept only smaller messages than its inputs." in caplog.text
+    with pytest.raises(
+        BusError, match=rf"refuses {SIZE_SETTING}=20000000: .*Nothing was created\. Correct the `settings`"
+    ):
+        kafka_bus.catalog.create(declared)
+    assert declared.name not in kafka_bus.catalog.names()
+
+
+def test_a_setting_that_a_promise_depends_on_is_never_left_out(
+    kafka_bus: KafkaBus, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A changelog on a cluster without compaction is an error, with the cluster's words and the remedy."""
+    words = "cleanup.policy compact is not supported here"
+    create_by_policy(monkeypatch, lambda settings: words if settings["cleanup.policy"] == "compact" else "")
+    expected = (
+        rf"refuses cleanup.policy=compact: {words}\. Nothing was created\. .*newest message of each of its keys.*permit"
+    )
+    with pytest.raises(BusError, match=expected):
+        kafka_bus.catalog.create(replace(INTERNAL, name=unique))
+
+    assert unique not in kafka_bus.catalog.names()
+    kafka_bus.catalog.create(CategorySpec(unique, 1))
+
+
+def test_settings_that_the_cluster_has_by_default_are_not_sent(
+    kafka_bus: KafkaBus, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker is asked for its defaults; without an answer, they are sent."""
+    asked = create_by_policy(monkeypatch, lambda _: "")
+    arrival = {"log.message.timestamp.type": ConfigEntry("log.message.timestamp.type", "LogAppendTime")}
+    with monkeypatch.context() as brokers:
+        report(brokers, lambda found: {**found, **arrival})
+        kafka_bus.catalog.create(CategorySpec(unique, 1, replicas=1))
+    with monkeypatch.context() as brokers:
+        refuse_descriptions(brokers, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+        kafka_bus.catalog.create(CategorySpec(f"{unique}.2", 1, replicas=1))
+
+    assert [sorted(dict(topic.config or {})) for topic in asked] == [
+        ["cleanup.policy", "retention.ms"],
+        ["cleanup.policy", "message.timestamp.type", "retention.ms"],
+    ]

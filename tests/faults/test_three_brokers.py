@@ -75,11 +75,9 @@ def runs(bus: KafkaBus, tmp_path: Path, prefix: str) -> Iterator[list[Run]]:
 def test_a_category_survives_the_loss_of_any_broker(cluster: KafkaCluster, bus: KafkaBus, prefix: str) -> None:
     """It has three replicas and two in-sync ones, and no replica that lacks messages becomes leader."""
     bus.catalog.create(CategorySpec(prefix, 2))
-    own = cluster.settings_of(prefix)
 
     assert bus.catalog.durability(prefix) == Durability(3, 2, unclean_election=False, uses_arrival_time=True)
     assert [cluster.partitions()[prefix, number].replicas for number in range(2)] == [frozenset(NODES)] * 2
-    assert (own["min.insync.replicas"], own["unclean.leader.election.enable"]) == ("2", "false")
 
 
 def test_a_new_category_is_known_to_each_broker(cluster: KafkaCluster, bus: KafkaBus, prefix: str) -> None:

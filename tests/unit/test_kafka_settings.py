@@ -16,8 +16,11 @@ from penstock.transport.bus import OwnershipListener
 from penstock.transport.codecs import decode_dead_letter
 from penstock.transport.codecs.dead_letters import DeadLetterCodec
 from penstock.transport.kafka import KafkaBus, KafkaSettings
-from penstock.transport.kafka.catalog import topic_of
 from penstock.transport.kafka.client_log import outage_reporter
+from penstock.transport.kafka.new_topics import named_in, topic_of
+from penstock.transport.kafka.reported_settings import BrokerSettings
+
+UNKNOWN = BrokerSettings({})
 
 
 def test_self_contained_settings_embed_the_files_that_they_name(tmp_path: Path) -> None:
@@ -150,7 +153,7 @@ def test_the_batch_limit_follows_the_clients_settings() -> None:
 def test_a_topic_has_three_replicas_if_the_cluster_has_three_brokers() -> None:
     """The loss of one of three brokers loses no event; with fewer brokers, the cluster's default replication applies."""
     spec = CategorySpec("events", 4)
-    safe, plain = topic_of(spec, 3), topic_of(spec, 2)
+    safe, plain = topic_of(spec, 3, UNKNOWN), topic_of(spec, 2, UNKNOWN)
     of_safe, of_plain = dict(safe.config or {}), dict(plain.config or {})
 
     assert (safe.replication_factor, plain.replication_factor) == (3, -1)
@@ -160,10 +163,43 @@ def test_a_topic_has_three_replicas_if_the_cluster_has_three_brokers() -> None:
     assert {of_safe["message.timestamp.type"], of_plain["message.timestamp.type"]} == {"LogAppendTime"}
 
 
+def test_only_settings_that_differ_from_the_clusters_are_sent() -> None:
+    """Managed clusters refuse some. What the category needs, and what was declared, is always sent."""
+    reported = {
+        "log.message.timestamp.type": "LogAppendTime",
+        "log.segment.bytes": "1073741824",
+        "min.insync.replicas": "2",
+        "unclean.leader.election.enable": "false",
+        "log.cleanup.policy": "compact",
+        "compression.type": "zstd",
+    }
+    spec = CategorySpec("table", 1, compacted=True, settings={"compression.type": "zstd"})
+    sent = dict(topic_of(spec, 3, BrokerSettings(reported)).config or {})
+
+    assert sent == {
+        "retention.ms": "-1",
+        "cleanup.policy": "compact",
+        "segment.bytes": "16777216",
+        "min.cleanable.dirty.ratio": "0.2",
+        "compression.type": "zstd",
+    }
+
+
+def test_a_setting_in_the_words_of_a_refusal_is_no_part_of_another_ones_name() -> None:
+    """Names of settings contain each other."""
+    error = KafkaError(KafkaError.POLICY_VIOLATION, "'delete.retention.ms' of segment.bytes.")
+
+    assert named_in(error, ["retention.ms", "delete.retention.ms", "segment.bytes"]) == {
+        "delete.retention.ms",
+        "segment.bytes",
+    }
+
+
 def test_declared_replicas_and_settings_take_precedence() -> None:
     """Three declared replicas are as safe as three by default."""
     spec = CategorySpec("events", 4, replicas=3, settings={"compression.type": "zstd", "min.insync.replicas": "1"})
-    topic, single = topic_of(spec, 2), topic_of(CategorySpec("events", 4, compacted=True, replicas=1), 5)
+    topic = topic_of(spec, 2, UNKNOWN)
+    single = topic_of(CategorySpec("events", 4, compacted=True, replicas=1), 5, UNKNOWN)
     declared, compacted = dict(topic.config or {}), dict(single.config or {})
 
     assert (topic.replication_factor, single.replication_factor) == (3, 1)

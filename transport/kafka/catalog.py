@@ -6,11 +6,10 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NoAnswer
 from contextlib import closing, contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
@@ -49,6 +48,7 @@ from .client_log import known_cause_in, refusal_in, refusal_message
 from .error_translation import open_client, translate
 from .every_broker import all_brokers_show
 from .liveness import Liveness
+from .new_topics import LeftOut, is_refusal, refusal, topic_of, without_refused
 from .peek import Peeker
 from .positions import committed_in, to_commit
 from .reported_settings import (
@@ -59,6 +59,7 @@ from .reported_settings import (
     RETENTION,
     TIMESTAMPS,
     UNCLEAN,
+    BrokerSettings,
     TopicSettings,
     refusal_of_settings,
     texts,
@@ -80,20 +81,10 @@ DECISION_LIMIT_S = 120.0
 ASK_AGAIN_S = 1.0
 """The wait for metadata between checks for a refusal."""
 SETTLE_STEP_S = 0.02
-_SAFE_REPLICAS = 3
-_CLUSTER_DEFAULT = -1
 _CLIENTS_AT_ONCE = 8
-_SAFE = {"min.insync.replicas": "2", "unclean.leader.election.enable": "false"}
 _T = TypeVar("_T")
 _FRAME_BYTES = 100
 """The greatest overhead of a batch with one message."""
-
-# Readers start with the whole topic, and Kafka compacts only closed segments: keep segments small.
-_COMPACTED = {"cleanup.policy": "compact", "segment.bytes": str(16 * 2**20), "min.cleanable.dirty.ratio": "0.2"}
-
-_PREFERRED = frozenset({"message.timestamp.type", "segment.bytes", "min.cleanable.dirty.ratio", *_SAFE})
-"""Settings that a cluster may refuse: without them, a topic is slower to read or less safe, which `describe` and workers report, but not wrong."""
-_BY_POLICY = frozenset({KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG})
 
 _OCCUPIED = frozenset(
     {
@@ -155,10 +146,11 @@ class KafkaCatalog:
 
         Managed services permit few settings. There, the topic has the cluster's values instead, and a warning names them.
         """
-        topic = topic_of(spec, len(self._metadata().brokers))
+        metadata = self._metadata()
+        topic = topic_of(spec, len(metadata.brokers), self._defaults(metadata))
         with self._translated(f"Category {spec.name} was not created"):
             try:
-                self._create_permitted(topic, _PREFERRED - spec.settings.keys())
+                self._create_permitted(spec, topic)
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
                     # Another process may have just created it; the caller then uses it.
@@ -166,25 +158,40 @@ class KafkaCatalog:
                 raise
         self._settle(f"category {spec.name}", lambda metadata: _buckets(metadata, spec.name) == spec.buckets)
 
-    def _create_permitted(self, topic: NewTopic, preferred: AbstractSet[str]) -> None:
+    def _defaults(self, metadata: Any) -> BrokerSettings:
+        """Return the settings of the broker that sent this metadata, as far as it reports them."""
+        known = metadata.orig_broker_id in metadata.brokers
+        resource = ConfigResource(
+            ResourceType.BROKER, str(metadata.orig_broker_id if known else metadata.controller_id)
+        )
+        try:
+            return BrokerSettings(
+                texts(_answer(self._admin.describe_configs([resource], request_timeout=ANSWER_LIMIT_S)[resource]))
+            )
+        except KafkaException:
+            return BrokerSettings({})  # many users may not read them
+
+    def _create_permitted(self, spec: CategorySpec, topic: NewTopic) -> None:
         """Create a topic, without preferred settings that the cluster refuses."""
+        wanted, words = dict(topic.config or {}), list[str]()
+        while (error := self._refusal_of(topic)) is not None:
+            words.append(error.str().strip().rstrip("."))
+            permitted = without_refused(topic, spec, error)
+            if permitted is None:
+                raise refusal(spec, dict(topic.config or {}), error)
+            topic = permitted
+        if words:
+            _LOG.warning("%s", LeftOut(spec.name, wanted.keys() - dict(topic.config or {}).keys(), words))
+
+    def _refusal_of(self, topic: NewTopic) -> KafkaError | None:
+        """Create a topic; return the error if the cluster refuses its settings."""
         try:
             self._create_topic(topic)
         except KafkaException as error:
-            reason, wanted = error.args[0].str(), dict(topic.config or {})
-            left_out = {name for name in preferred & wanted.keys() if name in reason} or preferred & wanted.keys()
-            if error.args[0].code() not in _BY_POLICY or not left_out:
-                raise
-            permitted = {name: value for name, value in wanted.items() if name not in left_out}
-            self._create_permitted(
-                NewTopic(topic.topic, topic.num_partitions, topic.replication_factor, config=permitted), preferred
-            )
-            _LOG.warning(
-                "Category %s was created with the cluster's %s, because the cluster refuses Penstock's: %s",
-                topic.topic,
-                ", ".join(sorted(left_out)),
-                reason,
-            )
+            if is_refusal(error.args[0]):
+                return error.args[0]  # type: ignore[no-any-return]  # the client has no types
+            raise
+        return None
 
     def _create_topic(self, topic: NewTopic) -> None:
         """Create a topic. A cluster that has just started, or is overloaded, may have too few brokers for a moment."""
@@ -594,31 +601,13 @@ def _state(
     name: str, topic: Topic, settings: TopicSettings, starts: Mapping[int, int], ends: Mapping[int, int]
 ) -> CategoryState:
     """Return the state of a topic."""
-    retention_ms, compacted = settings.retention_ms, bool(settings.is_compacted)
+    compacted = bool(settings.is_compacted)
     spec = CategorySpec(
         name,
         topic.buckets,
-        None if retention_ms is None or retention_ms < 0 else timedelta(milliseconds=retention_ms),
+        settings.retention,
         compacted=compacted,
         delete_retention=settings.delete_retention if compacted else None,
     )
     unknown = settings.unknown((RETENTION, CLEANUP, *((DELETE_RETENTION,) if compacted else ())))
     return CategoryState(spec, starts, ends, topic.id, unknown)
-
-
-def topic_of(spec: CategorySpec, brokers: int) -> NewTopic:
-    """Return the request to create a category on a cluster with this number of brokers."""
-    retention_ms = -1 if spec.retention is None else spec.retention // timedelta(milliseconds=1)
-    config = {
-        "retention.ms": str(retention_ms),
-        "cleanup.policy": "delete",
-        # The broker's time of arrival: the clock of a writer may be wrong.
-        "message.timestamp.type": "LogAppendTime",
-        **(_COMPACTED if spec.compacted else {}),
-    }
-    if spec.delete_retention is not None:
-        config["delete.retention.ms"] = str(spec.delete_retention // timedelta(milliseconds=1))
-    replicas = spec.replicas or (_SAFE_REPLICAS if brokers >= _SAFE_REPLICAS else _CLUSTER_DEFAULT)
-    if replicas >= _SAFE_REPLICAS:
-        config |= _SAFE
-    return NewTopic(spec.name, spec.buckets, replicas, config={**config, **spec.settings})

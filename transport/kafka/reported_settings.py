@@ -21,6 +21,8 @@ RETENTION = "retention.ms"
 TIMESTAMPS = "message.timestamp.type"
 UNCLEAN = "unclean.leader.election.enable"
 
+_LONGEST_MS = timedelta.max // timedelta(milliseconds=1)
+"""Kafka accepts longer times, which mean for ever."""
 _NOT_REPORTED = "the brokers do not report it"
 _DEFAULTS = {
     DELETE_RETENTION: "log.cleaner.delete.retention.ms",
@@ -84,15 +86,18 @@ class TopicSettings(_Reported):
         return None if policy is None else "compact" in policy
 
     @property
-    def retention_ms(self) -> int | None:
-        """How long messages are kept; negative for ever."""
-        return self.number(RETENTION)
+    def retention(self) -> timedelta | None:
+        """How long messages are kept; None for ever, or if it is unknown. A topic that is only compacted has no limit in time."""
+        kept_ms = self.number(RETENTION)
+        if kept_ms is None or not 0 <= kept_ms <= _LONGEST_MS or self.text(CLEANUP) == "compact":
+            return None
+        return timedelta(milliseconds=kept_ms)
 
     @property
     def delete_retention(self) -> timedelta | None:
         """How long deletions in a compacted topic are kept at least."""
         kept_ms = self.number(DELETE_RETENTION)
-        return None if kept_ms is None else timedelta(milliseconds=kept_ms)
+        return None if kept_ms is None else timedelta(milliseconds=min(kept_ms, _LONGEST_MS))
 
     @property
     def min_in_sync(self) -> int | None:

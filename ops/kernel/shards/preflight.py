@@ -118,10 +118,11 @@ def _largest_message(processor: type[Processor], bus: Bus) -> int:
 
 
 def _for_messages_of(spec: CategorySpec, size: int) -> CategorySpec:
-    """Return the settings of a new category that accepts messages of a size, with their overhead."""
+    """Return the settings of a new category that accepts messages of a size, with their overhead, if the cluster permits that."""
+    accepting = replace(spec, preferred=frozenset({SIZE_SETTING}))
     if size <= MESSAGE_LIMIT or int(spec.settings.get(SIZE_SETTING, 0)) > size:
-        return spec
-    return replace(spec, settings={**spec.settings, SIZE_SETTING: str(size + OVERHEAD_BYTES)})
+        return accepting
+    return replace(accepting, settings={**spec.settings, SIZE_SETTING: str(size + OVERHEAD_BYTES)})
 
 
 def _warn_about_sizes(limits: Mapping[str, int], size: int) -> None:
