@@ -14,14 +14,13 @@ from datetime import UTC, datetime
 from graphlib import CycleError, TopologicalSorter
 from threading import Lock
 
-from ...transport import Bus, BusError, create_missing_categories
-from ...transport.tables import WATERMARKS, WatermarkTable
+from ...transport import Bus, BusError
+from ...transport.tables import WatermarkTable
 from ..deploy import DeployedProcessors, none_deployed
 from ..kernel import (
     RATE_WINDOW_S,
     REPORT_HISTORY,
     REPORT_INTERVAL_S,
-    REPORTS,
     SILENT_AFTER_S,
     Node,
     OutageTracker,
@@ -93,7 +92,7 @@ class Observer:
         deployed: DeployedProcessors = none_deployed,
         outages: OutageTracker | None = None,
     ) -> Observer:
-        """Return an observer of a cluster. Creates the categories of reports and watermarks if they are missing.
+        """Return an observer of a cluster. It creates nothing: categories of reports and watermarks that are missing are empty.
 
         Args:
             bus: the bus of the processors.
@@ -110,10 +109,9 @@ class Observer:
         now_ms, outages = now_ms or SystemClock().now_ms, outages or OutageTracker()
         since = datetime.fromtimestamp(now_ms() / 1000, UTC) - REPORT_HISTORY
         try:
-            create_missing_categories(bus, WATERMARKS, REPORTS)
             with ExitStack() as opened:
                 reports = opened.enter_context(closing(ReportReader.open(bus, since, rate_window_s)))
-                watermarks = opened.enter_context(closing(WatermarkTable(bus)))
+                watermarks = opened.enter_context(closing(WatermarkTable(bus, may_be_missing=True)))
                 opened.pop_all()
         except BusError:
             outages.note_failure()

@@ -12,7 +12,7 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 
 from ...processors.declare import Message
-from ..bus import Bus
+from ..bus import Bus, Scanner
 from ..category_spec import CategorySpec
 from ..errors import BusUnreachable, ForeignMessage
 from ..internal_topics import create_missing_categories
@@ -119,15 +119,18 @@ class BusTable(Generic[K, V]):
                     latest[key] = value
         return latest
 
-    def follow(self, bus: Bus, start: int | None = None, *, end: int = 0) -> TableReader[K, V]:
-        """Return a reader of all changes. The category must exist.
+    def follow(
+        self, bus: Bus, start: int | None = None, *, end: int = 0, may_be_missing: bool = False
+    ) -> TableReader[K, V]:
+        """Return a reader of all changes.
 
         Args:
             bus: the bus of the category.
             start: the first offset to read; None for the first message that the bus keeps.
             end: the offset at which the reader is complete, even if open transactions delay it.
+            may_be_missing: whether the category may be missing; each read then looks for it, and finds no changes before it exists.
         """
-        return TableReader(self, bus, start, end)
+        return TableReader(self, bus, start, end, may_be_missing=may_be_missing)
 
     def change(self, message: Message) -> Change[K, V]:
         """Decode a message.
@@ -151,15 +154,27 @@ class BusTable(Generic[K, V]):
 class TableReader(Generic[K, V]):
     """Reads the changes of a table, each once. One thread; close it."""
 
-    def __init__(self, table: BusTable[K, V], bus: Bus, start: int | None, end: int) -> None:
+    def __init__(
+        self, table: BusTable[K, V], bus: Bus, start: int | None, end: int, *, may_be_missing: bool = False
+    ) -> None:
         self._table = table
         self._bus = bus
         self._end = end
+        self._start = start
         self._next = start or 0
-        self._scanner = bus.scanner([Position(Bucket(table.spec.name, 0), start)])
+        self._scanner = None if may_be_missing else self._open()
         self._known_end: int | None = None
         self.complete = False
         """Whether the reader has reached the end of the category."""
+
+    def _open(self) -> Scanner:
+        return self._bus.scanner([Position(Bucket(self._table.spec.name, 0), self._start)])
+
+    def _opened(self) -> Scanner | None:
+        """Return the open scanner; None while the category is missing."""
+        if self._scanner is None and self._bus.catalog.topics([self._table.spec.name]):
+            self._scanner = self._open()
+        return self._scanner
 
     def is_read_to(self, end: int) -> bool:
         """Return whether all changes before an offset are read, also if the bus has compacted the last ones."""
@@ -167,7 +182,8 @@ class TableReader(Generic[K, V]):
 
     def read(self, timeout_s: float = 0.0) -> list[Change[K, V]]:
         """Return the changes since the last call, in order; waits up to `timeout_s` if there are none."""
-        return self._changes(self._scanner.poll(timeout_s))
+        scanner = self._opened()
+        return [] if scanner is None else self._changes(scanner.poll(timeout_s))
 
     def read_to_end(self, silence_limit_s: float = SILENCE_LIMIT_S) -> Iterator[Change[K, V]]:
         """Yield the changes since the last call. Waits for the end of the category unless the reader has reached it before.
@@ -175,12 +191,15 @@ class TableReader(Generic[K, V]):
         Raises:
             BusUnreachable: the bus sent neither messages nor the end of the category for `silence_limit_s`.
         """
+        scanner = self._opened()
+        if scanner is None:
+            return
         yield from self.read()
         self._expect_end()
         if self.complete:
             return
         ends = {Bucket(self._table.spec.name, 0): self._known_end or self._end or None}
-        for polled in polls_to_end(self._bus, self._scanner, ends, silence_limit_s=silence_limit_s):
+        for polled in polls_to_end(self._bus, scanner, ends, silence_limit_s=silence_limit_s):
             yield from self._changes(polled)
 
     def _expect_end(self) -> None:
@@ -200,4 +219,5 @@ class TableReader(Generic[K, V]):
 
     def close(self) -> None:
         """Stop reading. May be repeated."""
-        self._scanner.close()
+        if self._scanner is not None:
+            self._scanner.close()

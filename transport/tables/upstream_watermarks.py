@@ -170,14 +170,15 @@ class WatermarkTable:
     """The latest published watermarks, as far as this has read. For one thread; close it.
 
     Args:
-        bus: the bus of the category, which must exist.
+        bus: the bus of the category.
         categories: the categories whose ends the caller needs, and may ask for. Those of others may be missing.
+        may_be_missing: whether the category of watermarks may be missing, which is an empty table.
     """
 
-    def __init__(self, bus: Bus, categories: Collection[str] = ()) -> None:
+    def __init__(self, bus: Bus, categories: Collection[str] = (), *, may_be_missing: bool = False) -> None:
         self._bus = bus
         self._categories = frozenset(categories)
-        self._reader = _TABLE.follow(bus)
+        self._reader = _TABLE.follow(bus, may_be_missing=may_be_missing)
         self._shared = _SharedEnds()
         self._without_ends: dict[WatermarkOwner, Change[WatermarkOwner, WatermarkStatement]] = {}
         self.newest: dict[WatermarkOwner, WatermarkStatement] = {}

@@ -276,8 +276,10 @@ class ReportReader:
 
     @classmethod
     def open(cls, bus: Bus, since: datetime, rate_window_s: float = RATE_WINDOW_S) -> ReportReader:
-        """Return a reader of the reports since a time. The category must exist."""
-        return cls(_TABLE.follow(bus, bus.catalog.at_time(REPORTS.name, since)[0]), rate_window_s)
+        """Return a reader of the reports since a time; there are none before the category exists."""
+        exists = REPORTS.name in bus.catalog.names()
+        start = bus.catalog.at_time(REPORTS.name, since)[0] if exists else None
+        return cls(_TABLE.follow(bus, start, may_be_missing=not exists), rate_window_s)
 
     def read(self) -> None:
         """Read the reports since the last call. The first call waits for all earlier reports (see `TableReader.read_to_end`)."""

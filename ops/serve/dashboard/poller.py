@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ....transport import Bus, create_missing_categories
-from ...status import ALERTS, AlertReader, Alerts, ClusterStatus, Observer, status_to_json
+from ....transport import Bus
+from ...status import AlertReader, Alerts, ClusterStatus, Observer, status_to_json
 
 
 class PolledStatus(NamedTuple):
@@ -49,14 +49,13 @@ class Poller:
 
     @classmethod
     def open(cls, bus: Bus, observer: Observer) -> Poller:
-        """Return a poller. Creates the category of alerts if it is missing. An error closes the observer.
+        """Return a poller. An error closes the observer.
 
         Raises:
             BusError: Kafka does not answer.
         """
         with ExitStack() as opened:
             opened.enter_context(closing(observer))
-            create_missing_categories(bus, ALERTS)
             alerts = AlertReader.open(bus)
             opened.pop_all()
         return cls(observer, alerts)

@@ -155,8 +155,8 @@ class AlertReader:
 
     @classmethod
     def open(cls, bus: Bus) -> AlertReader:
-        """Return a reader of all alerts and silences. The category must exist."""
-        return cls(_TABLE.follow(bus))
+        """Return a reader of all alerts and silences; there are none before the category exists."""
+        return cls(_TABLE.follow(bus, may_be_missing=True))
 
     def read(self) -> Alerts:
         """Return the current alerts and silences. The first call waits for all of them.
@@ -182,8 +182,6 @@ class AlertReader:
 
 def read_alerts(bus: Bus) -> Alerts:
     """Return the current alerts and silences; none if the category is missing."""
-    if not bus.catalog.topics([ALERTS.name]):
-        return Alerts()
     with closing(AlertReader.open(bus)) as reader:
         return reader.read()
 
