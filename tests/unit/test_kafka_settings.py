@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import cast
 
@@ -18,7 +19,7 @@ from penstock.transport.codecs.dead_letters import DeadLetterCodec
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 from penstock.transport.kafka.client_log import outage_reporter
 from penstock.transport.kafka.new_topics import named_in, topic_of
-from penstock.transport.kafka.reported_settings import BrokerSettings
+from penstock.transport.kafka.reported_settings import BrokerSettings, TopicSettings
 
 UNKNOWN = BrokerSettings({})
 
@@ -183,6 +184,26 @@ def test_only_settings_that_differ_from_the_clusters_are_sent() -> None:
         "min.cleanable.dirty.ratio": "0.2",
         "compression.type": "zstd",
     }
+
+
+@pytest.mark.parametrize(
+    ("kept_ms", "policy", "retention"),
+    [
+        ("86400000", "delete", timedelta(days=1)),
+        ("86400000", "compact,delete", timedelta(days=1)),
+        ("86400000", "compact", None),
+        ("-1", "delete", None),
+        (str(2**63 - 1), "delete", None),
+        ("unset", "delete", None),
+    ],
+)
+def test_the_retention_of_a_topic_is_read(kept_ms: str, policy: str, retention: timedelta | None) -> None:
+    """It is unlimited if the topic is only compacted, and for times that are longer than any date."""
+    settings = TopicSettings({"retention.ms": kept_ms, "cleanup.policy": policy, "delete.retention.ms": str(2**63 - 1)})
+
+    assert settings.retention == retention
+    assert settings.delete_retention is not None
+    assert ("retention.ms" in settings.unknown(["retention.ms"])) == (kept_ms == "unset")
 
 
 def test_a_setting_in_the_words_of_a_refusal_is_no_part_of_another_ones_name() -> None:

@@ -74,7 +74,7 @@ def topic_of(spec: CategorySpec, brokers: int, defaults: BrokerSettings) -> NewT
 
 
 def without_refused(topic: NewTopic, spec: CategorySpec, error: KafkaError) -> NewTopic | None:
-    """Return a request without preferred settings that the cluster refuses: those that its error names, otherwise all.
+    """Return a request without preferred settings that the cluster refuses: the ones that its error names, otherwise all.
 
     None if no preferred setting is left.
     """
