@@ -135,6 +135,7 @@ def test_refused_settings_are_unknown(
     state = kafka_bus.catalog.describe(unique)
 
     assert (state.spec.buckets, state.retention_is_unknown, state.may_be_compacted) == (3, True, True)
+    assert state.least_delete_retention == timedelta(days=1)
     with pytest.raises(
         SettingNotReported, match=f"whether category {unique} is compacted .*{reason}.*Nothing was star"
     ):

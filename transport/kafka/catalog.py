@@ -601,13 +601,13 @@ def _state(
     name: str, topic: Topic, settings: TopicSettings, starts: Mapping[int, int], ends: Mapping[int, int]
 ) -> CategoryState:
     """Return the state of a topic."""
-    compacted = bool(settings.is_compacted)
+    may_be_compacted = settings.is_compacted is not False
     spec = CategorySpec(
         name,
         topic.buckets,
         settings.retention,
-        compacted=compacted,
-        delete_retention=settings.delete_retention if compacted else None,
+        compacted=bool(settings.is_compacted),
+        delete_retention=settings.delete_retention if may_be_compacted else None,
     )
-    unknown = settings.unknown((RETENTION, CLEANUP, *((DELETE_RETENTION,) if compacted else ())))
+    unknown = settings.unknown((RETENTION, CLEANUP, *((DELETE_RETENTION,) if may_be_compacted else ())))
     return CategoryState(spec, starts, ends, topic.id, unknown)
