@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import subprocess
 import sysconfig
 from pathlib import Path
@@ -27,22 +29,28 @@ class CompileBuildHook(BuildHookInterface[Any]):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile."""
+        compiler = shlex.split(os.environ.get("CC", "cc"))
+        if not compiler or shutil.which(compiler[0]) is None:
+            self.app.display_warning(
+                f"No C compiler was found ({' '.join(compiler)}), so the C code of Penstock was not compiled. Everything works; Kafka, JSON and keys "
+                "take more CPU time. Install a compiler, or name one in CC, and install Penstock again. `penstock --version` shows what is compiled."
+            )
+            return
         is_editable = version == "editable"
         folder = Path(mkdtemp())
         for place, without in SOURCES.items():
             source = Path(self.root, self.config.get("tree", "."), place)
             library = source.with_suffix(".so") if is_editable else folder / place.with_suffix(".so").name
-            if not self._compiled(source, library, without) or is_editable:
+            if not self._compiled(compiler, source, library, without) or is_editable:
                 continue
             build_data["force_include"][str(library)] = str(Path("penstock", place.with_suffix(".so")))
             build_data["pure_python"] = False
             build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
 
-    def _compiled(self, source: Path, library: Path, without: str) -> bool:
-        compiler = os.environ.get("CC", "cc")
+    def _compiled(self, compiler: list[str], source: Path, library: Path, without: str) -> bool:
         try:
             subprocess.run(
-                [compiler, "-O2", "-pthread", "-shared", "-fPIC", "-o", library, source, "-lm"],
+                [*compiler, "-O2", "-pthread", "-shared", "-fPIC", "-o", library, source, "-lm"],
                 check=True,
                 capture_output=True,
             )

@@ -1,4 +1,5 @@
 from .background import BackgroundThread as BackgroundThread
+from .compiled import library_obstacle as library_obstacle
 from .errors import USER_CODE_ERRORS as USER_CODE_ERRORS
 from .errors import AppFileError as AppFileError
 from .errors import DeclarationChanged as DeclarationChanged

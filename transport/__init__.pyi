@@ -24,6 +24,7 @@ from .clusters import Clusters as Clusters
 from .clusters import cluster_of as cluster_of
 from .clusters import placement_of as placement_of
 from .clusters import settings_table as settings_table
+from .compiled import compiled_parts as compiled_parts
 from .elapsed import elapsed_s as elapsed_s
 from .errors import Aborted as Aborted
 from .errors import BatchesRefused as BatchesRefused

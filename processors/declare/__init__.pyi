@@ -102,6 +102,7 @@ from .mutability import unshared as unshared
 from .partitioner import Partitioner as Partitioner
 from .partitioner import bucket_of as bucket_of
 from .partitioner import buckets_of as buckets_of
+from .partitioner import keys_obstacle as keys_obstacle
 from .phases import Partial as Partial
 from .phases import Partials as Partials
 from .phases import in_phases as in_phases

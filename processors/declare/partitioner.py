@@ -12,6 +12,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
+from ..compiled import library_obstacle
 from ..errors import DeclarationError
 from ..user_code import error_in_words
 from ..wording import as_code, counted
@@ -135,6 +136,11 @@ def _hashes_of(keys: Sequence[bytes], compiled: Callable[..., None]) -> UInt32s:
     sizes, found = np.fromiter(map(len, keys), np.int64, len(keys)), np.empty(len(keys), np.uint32)
     compiled(b"".join(keys), sizes.ctypes.data, len(keys), found.ctypes.data)
     return found
+
+
+def keys_obstacle() -> str | None:
+    """Return why keys are hashed without C code; None if C code hashes them."""
+    return library_obstacle(LIBRARY)
 
 
 @cache

@@ -27,6 +27,7 @@ from .formats import MessagePack as MessagePack
 from .formats import NoValue as NoValue
 from .formats import Text as Text
 from .json_array import JsonArray as JsonArray
+from .json_columns import json_obstacle as json_obstacle
 from .json_lines import JsonLines as JsonLines
 from .key_objects import ConnectKeys as ConnectKeys
 from .key_objects import KeyFields as KeyFields

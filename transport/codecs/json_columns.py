@@ -7,6 +7,7 @@ columns --flat_json.c--> lines
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from ...processors import library_obstacle
 from ...processors.declare import FlatField, FlatType, flags_of, numbers_of, text_bytes_of
 
 if TYPE_CHECKING:
@@ -103,6 +105,13 @@ def load_library() -> ctypes.CDLL | None:
     encode.restype = ctypes.c_int64
     encode.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
     return library
+
+
+def json_obstacle() -> str | None:
+    """Return why JSON is decoded and encoded without columns; None if C code does it."""
+    if importlib.util.find_spec("pyarrow") is None:
+        return "pyarrow is not installed"
+    return library_obstacle(LIBRARY)
 
 
 class ColumnsOfJson:

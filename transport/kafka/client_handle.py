@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import cimpl, libversion, version
 
+from ...processors import library_obstacle
 from ..errors import SettingsRefused
 from .error_translation import open_client
 
@@ -68,25 +69,34 @@ def is_native(request: str) -> bool:
     Raises:
         SettingsRefused: the environment variable has no meaning.
     """
-    value = os.environ.get(VARIABLE, "").lower()
-    if value not in _IS_ON:
+    value = os.environ.get(VARIABLE, "")
+    is_on = _IS_ON.get(value.lower())
+    if is_on is None:
         raise SettingsRefused(
             f"{request}: the environment variable {VARIABLE} is {value}. No request was sent. Set it to 0, or remove it."
         )
-    return _IS_ON[value]
+    return is_on
+
+
+def handle_obstacle() -> str | None:
+    """Return why new clients have no handle; None if they have one."""
+    value = os.environ.get(VARIABLE, "")
+    is_on = _IS_ON.get(value.lower())
+    if is_on is None:
+        return f"{VARIABLE} is {value}, which has no meaning, and Kafka commands refuse it: set it to 0, or remove it"
+    if not is_on:
+        return f"turned off by {VARIABLE}={value}"
+    obstacle = library_obstacle(LIBRARY)
+    refusal = _refusal(_declared_plugin()) if obstacle is None else None
+    return obstacle if refusal is None else f"{client_versions()} does not accept plugins ({refusal})"
 
 
 @cache
 def load_plugin() -> ctypes.CDLL | None:
     """Return the compiled `plugin.c`; None where it was not compiled, or the client refuses it, which is logged."""
-    try:
-        plugin = ctypes.CDLL(str(LIBRARY))
-    except OSError:
+    if library_obstacle(LIBRARY) is not None:
         return None
-    plugin.penstock_plugin_begin.argtypes = [ctypes.c_void_p]
-    plugin.penstock_plugin_begin.restype = None
-    plugin.penstock_plugin_take.argtypes = []
-    plugin.penstock_plugin_take.restype = ctypes.c_void_p
+    plugin = _declared_plugin()
     refusal = _refusal(plugin)
     if refusal is None:
         return plugin
@@ -97,6 +107,15 @@ def load_plugin() -> ctypes.CDLL | None:
         refusal,
     )
     return None
+
+
+def _declared_plugin() -> ctypes.CDLL:
+    plugin = ctypes.CDLL(str(LIBRARY))
+    plugin.penstock_plugin_begin.argtypes = [ctypes.c_void_p]
+    plugin.penstock_plugin_begin.restype = None
+    plugin.penstock_plugin_take.argtypes = []
+    plugin.penstock_plugin_take.restype = ctypes.c_void_p
+    return plugin
 
 
 def client_versions() -> str:

@@ -23,9 +23,10 @@ from weakref import finalize
 import numpy as np
 from confluent_kafka import Consumer, KafkaError, cimpl, libversion
 
+from ...processors import library_obstacle
 from ..message_columns import BytesColumn, ColumnBatch, MessageColumns, Numbers
 from ..messages import Bucket
-from .client_handle import client_versions
+from .client_handle import client_versions, handle_obstacle
 
 _LOG = logging.getLogger("penstock.kafka")
 
@@ -145,8 +146,25 @@ def load_library() -> Library | None:
     return Library(gather, rdkafka, _Client(**functions, are_values_in_records=_are_values_in_records()))
 
 
-def _are_values_in_records() -> bool:
+def reader_obstacle() -> str | None:
+    """Return why messages are read one by one; None if C code reads them as columns."""
+    obstacle = library_obstacle(LIBRARY) or handle_obstacle()
+    if obstacle is None and load_library() is None:
+        return f"{client_versions()} hides its librdkafka"
+    return obstacle
+
+
+def reader_limit() -> str | None:
+    """Return why reading as columns takes more CPU time than it could; None without a reason."""
     if libversion()[0] in VALUES_IN_RECORDS:
+        return None
+    return (
+        f"this version of Penstock was not tested with {client_versions()}, and asks it for the headers of each message"
+    )
+
+
+def _are_values_in_records() -> bool:
+    if reader_limit() is None:
         return True
     _LOG.info(
         "This version of Penstock was not tested with %s. Reading asks it for the headers of each message, which takes about 50 ns of CPU time. "

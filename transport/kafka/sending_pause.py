@@ -15,6 +15,8 @@ from functools import cache
 
 from confluent_kafka import Producer, cimpl
 
+from .client_handle import client_versions, handle_obstacle
+
 PATIENCE_S = 1.0
 """The time without an acknowledgement after which a producer pauses, beside the time for which its messages wait for more (`linger.ms`)."""
 FIRST_TRIAL_S, LAST_TRIAL_S = 1.0, 5.0
@@ -41,6 +43,14 @@ def _library() -> ctypes.CDLL | None:
     except (OSError, AttributeError):
         return None
     return rdkafka
+
+
+def writer_obstacle() -> str | None:
+    """Return why producers cannot pause; None if they can."""
+    obstacle = handle_obstacle()
+    if obstacle is None and _library() is None:
+        return f"{client_versions()} hides its librdkafka"
+    return obstacle
 
 
 class SendingPause:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import platform
 import sys
 from collections.abc import Sequence
 from copy import copy
@@ -15,7 +14,6 @@ from typing import Annotated, Any
 
 import typer
 
-from .... import __version__
 from ....processors import NotLoadable, PenstockError, file_remedy, user_traceback
 from ....transport import has_pending_calls
 from ..config import Commands, TomlFile
@@ -81,9 +79,10 @@ app = typer.Typer(
 
 def _show_version(*, requested: bool) -> None:
     if requested:
-        from confluent_kafka import libversion  # noqa: PLC0415 - no other command needs it here
+        from .versions import version_lines  # noqa: PLC0415 - no other command needs the Kafka client here
 
-        out.print(f"penstock {__version__} (Python {platform.python_version()}, librdkafka {libversion()[0]})")
+        for line in version_lines():
+            out.print(line, markup=False, soft_wrap=True)
         raise typer.Exit
 
 
@@ -114,7 +113,7 @@ def penstock(
             "--version",
             callback=lambda requested: _show_version(requested=requested),
             is_eager=True,
-            help="Show the versions of Penstock, Python and the Kafka client, and exit.",
+            help="Show the versions of Penstock, Python and the Kafka client, and the compiled parts, and exit.",
         ),
     ] = False,
 ) -> None:
