@@ -49,13 +49,10 @@ help:
 	@echo "make format  format the code"
 	@echo "make clean   remove the environment and everything local"
 
+# INSTALLER=pip: without uv, which is used where it is installed.
 $(READY): requirements.lock pyproject.toml hatch_build.py processors/declare/key_hashes.c transport/kafka/gather.c transport/kafka/plugin.c transport/codecs/flat_json.c
 	@$(PYTHON) -c 'import sys; sys.exit("Penstock needs Python 3.11 or newer; name one: make PYTHON=python3.13") if sys.version_info < (3, 11) else None'
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "Installing into $(VENV) …"
-	@# Most modules of the packages are never imported; Python compiles the others when they are.
-	@$(BIN)/python -m pip install --disable-pip-version-check --no-compile --require-hashes -r requirements.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@$(PYTHON) packaging/install.py $(VENV) $(INSTALLER)
 	@touch $(READY)
 
 # Half of the processor time of a Spark session is the loading of its classes.
