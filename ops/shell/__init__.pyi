@@ -89,13 +89,13 @@ from .terminal.output import print_facts as print_facts
 from .terminal.output import print_json as print_json
 from .terminal.output import print_table as print_table
 from .terminal.output import progress as progress
-from .terminal.output import progress_steps as progress_steps
 from .terminal.output import table_console as table_console
 from .terminal.output import table_of as table_of
 from .terminal.output_files import expect_no_source as expect_no_source
 from .terminal.output_files import write_files as write_files
 from .terminal.progress import LINE_EVERY_S as LINE_EVERY_S
 from .terminal.progress import batch_progress as batch_progress
+from .terminal.progress import progress_steps as progress_steps
 from .terminal.times import NOW as NOW
 from .terminal.times import format_time as format_time
 from .terminal.times import format_window as format_window

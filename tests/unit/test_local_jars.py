@@ -1,11 +1,13 @@
 """Downloads of jars are complete or absent. A shell script substitutes for Java and Ivy."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+from penstock.ops.shell.terminal.progress import LINE_EVERY_S, StepNotes
 from penstock.ops.start.dev_services.errors import JarsUnavailableError
-from penstock.ops.start.dev_services.jars import JarSet, Module, cache_folder, fetch, report_progress
+from penstock.ops.start.dev_services.jars import JarSet, Module, cache_folder, fetch, ivy_log, report_progress
 from penstock.ops.start.dev_services.java import Java
 
 WATER = JarSet("water-1.0", (Module("org.example", "water", "1.0"),))
@@ -86,9 +88,40 @@ def test_progress_counts_jars_and_contains_no_address() -> None:
     )
 
     assert lines == [
-        "water 1.0 is required",
-        "mill_2.13 2.0 is required",
         "water-1.0.jar 1 of 2",
         "mill_2.13-2.0.jar 2 of 2",
     ]
     assert missing == []
+
+
+def test_a_failed_download_names_the_log_of_ivy(tmp_path: Path) -> None:
+    """The log contains what Ivy printed, which the error does not repeat."""
+    script = "echo 'a proxy refused https://jars.example'; exit 1"
+    with pytest.raises(JarsUnavailableError) as refused:
+        fetch(WATER, java_running(tmp_path, script), lambda _: None)
+
+    assert f"{ivy_log()} contains the details" in str(refused.value)
+    assert "jars.example" not in str(refused.value)
+    assert ivy_log().read_text() == "a proxy refused https://jars.example\n"
+
+
+def test_a_download_ends_with_its_number_of_jars(tmp_path: Path) -> None:
+    """Without a terminal, these two lines are all that a quick download prints."""
+    lines: list[str] = []
+    fetch(WATER, java_running(tmp_path, DOWNLOAD), StepNotes(lines.append, lambda: 0.0).show)
+
+    assert [re.sub(r"\d+ s$", "… s", line) for line in lines] == [
+        "water-1.0: downloading its jars",
+        "water-1.0: 1 jar in … s",
+    ]
+
+
+def test_without_a_terminal_counted_steps_are_printed_at_intervals() -> None:
+    """Other lines are printed at once."""
+    lines: list[str] = []
+    times_s = iter([0.0, 1.0, LINE_EVERY_S, LINE_EVERY_S + 1, 2 * LINE_EVERY_S])
+    notes = StepNotes(lines.append, lambda: next(times_s))
+    for line in ("begins", "1 of 4", "2 of 4", "3 of 4", "4 of 4", "ends"):
+        notes.show(line)
+
+    assert lines == ["begins", "2 of 4", "4 of 4", "ends"]

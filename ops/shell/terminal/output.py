@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from rich.console import Console
@@ -22,7 +20,6 @@ out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 UNWRAPPED = 100_000
 """The width of tables that a program reads: wide enough for one line per row."""
-_COUNT = re.compile(r"(\d+) of (\d+)$")
 
 
 def print_error(text: str, stack: str = "") -> None:
@@ -90,25 +87,6 @@ def print_facts(values: Mapping[str, object]) -> None:
 
 ReportStep: TypeAlias = Callable[[str], None]
 """Receives a line of text for each step of long work, for the person at the terminal."""
-
-
-@contextmanager
-def progress_steps() -> Iterator[ReportStep]:
-    """Yield a function that shows progress: a bar for lines that end in "3 of 46", a note without a terminal."""
-    if logs_json() or not err.is_terminal:
-        yield note
-        return
-    with Progress(
-        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=err, transient=True
-    ) as bars:
-        bar = bars.add_task("Starting …", total=None)
-
-        def show(line: str) -> None:
-            match = _COUNT.search(line)
-            done, total = map(int, match.groups()) if match else (0, None)
-            bars.update(bar, description=line, completed=done, total=total)
-
-        yield show
 
 
 def progress() -> Progress:

@@ -6,16 +6,18 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from ....processors import counted
 from ...shell import ReportStep, exclusive
 from .errors import JarsUnavailableError
 from .java import Java
 
-_RESOLVED = re.compile(r"^\s*found [^#\s]+#(?P<name>[^;\s]+);(?P<version>\S+) in ")
+_RESOLVED = re.compile(r"^\s*found [^#\s]+#[^;\s]+;\S+ in ")
 _FETCHED = re.compile(r"\[SUCCESSFUL \] [^#]+#[^;]+;(?P<version>[^!]+)!(?P<artifact>.+)\.jar")
 _MISSING = re.compile(r"^\s*:: (?P<module>[^#\s]+#[^;\s]+;[^!:\s]+)")
 # Without timeouts, Ivy waits forever for a connection that stops responding.
@@ -44,6 +46,11 @@ def cache_folder() -> Path:
     """Return the cache folder: `$XDG_CACHE_HOME/penstock`, or `~/.cache/penstock`."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "penstock"
+
+
+def ivy_log() -> Path:
+    """Return the file with Ivy's output of the last download."""
+    return cache_folder() / "ivy.log"
 
 
 def pyspark_jars() -> Path:
@@ -86,7 +93,7 @@ def fetch(jars: JarSet, java: Java, progress: ReportStep) -> Path:
     Args:
         jars: the modules.
         java: runs Ivy.
-        progress: receives a line per required jar, then a line per downloaded jar.
+        progress: receives a line at the start, a line per downloaded jar, and a line at the end.
 
     Raises:
         JarsUnavailableError: a jar could not be downloaded. A partial download is never used.
@@ -103,9 +110,12 @@ def fetch(jars: JarSet, java: Java, progress: ReportStep) -> Path:
         for interrupted in parent.glob(".partial-*"):
             shutil.rmtree(interrupted)
         with tempfile.TemporaryDirectory(prefix=".partial-", dir=parent) as partial_folder:
-            progress(f"{jars.name}: resolving its jars")
+            progress(f"{jars.name}: downloading its jars")
+            began_s = time.monotonic()
             _retrieve(jars, java, Path(partial_folder), progress)
             Path(partial_folder, "jars").rename(folder)
+            jar_count = sum(1 for _ in folder.glob("*.jar"))
+            progress(f"{jars.name}: {counted(jar_count, 'jar')} in {time.monotonic() - began_s:.0f} s")
     return folder
 
 
@@ -124,7 +134,7 @@ def _retrieve(jars: JarSet, java: Java, target: Path, progress: ReportStep) -> N
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     ) as ivy:
         try:
-            missing = report_progress(ivy.stdout or (), progress)
+            missing = report_progress(_logged(ivy.stdout or (), ivy_log()), progress)
         except BaseException:
             ivy.kill()
             raise
@@ -137,21 +147,28 @@ def _retrieve(jars: JarSet, java: Java, target: Path, progress: ReportStep) -> N
         names = ", ".join(dict.fromkeys(missing)) or f"some of the jars of {jars.name}"
         raise JarsUnavailableError(
             f"{jars.name} cannot start, because jars could not be downloaded from the Java package registry: {names}. "
-            "Complete jars are kept. Check the network and Java's proxy settings, and repeat the command."
+            f"Complete jars are kept. Check the network and Java's proxy settings, and repeat the command. {ivy_log()} contains the details."
         )
+
+
+def _logged(lines: Iterable[str], log: Path) -> Iterator[str]:
+    """Yield lines, and write them to a file."""
+    with log.open("w", encoding="utf-8") as file:
+        for line in lines:
+            file.write(line)
+            yield line
 
 
 def report_progress(lines: Iterable[str], progress: ReportStep) -> list[str]:
     """Report progress from Ivy's output, and return the modules that Ivy could not download.
 
-    Ivy's own lines are not reported, because they contain internal details and addresses.
+    Ivy's own lines are only in its log, because they contain internal details and addresses.
     """
     resolved = fetched = 0
     missing = []
     for line in lines:
-        if needed := _RESOLVED.search(line):
+        if _RESOLVED.search(line):
             resolved += 1
-            progress(f"{needed['name']} {needed['version']} is required")
         elif done := _FETCHED.search(line):
             fetched += 1
             progress(f"{done['artifact']}-{done['version']}.jar {fetched} of {resolved}")
