@@ -42,7 +42,8 @@ def main() -> int:
         send_flights(bus)
         penstock("run", str(APP), "--until-end")
         show(latest_rankings(bus))
-        penstock("archive", "run", str(APP), "--until-end")
+        # All flights are sent, so a bucket without more of them need not hold back the days of the others.
+        penstock("archive", "run", str(APP), "--until-end", "--idle-after", "0s")
         penstock("backfill", str(APP), "--from", FIRST, "--to", LAST)
         code = penstock("compare", str(APP), "--from", FIRST, "--to", LAST, check=False)
     console.print(

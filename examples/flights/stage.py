@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -25,7 +26,9 @@ def local_kafka(folder: Path) -> Iterator[str]:
     say("penstock", "dev", "up", "kafka")
     try:
         with progress_steps() as show_step:
+            began_s = time.monotonic()
             started = services.up(["kafka"], progress=show_step)
+        say_elapsed(began_s)
         yield started["kafka"].endpoints["bootstrap"]
     finally:
         services.down(["kafka"], progress=console.print)
@@ -42,12 +45,14 @@ def penstock(*arguments: str, check: bool = True) -> int:
         CalledProcessError: it had to, and did not.
     """
     say("penstock", *arguments)
+    began_s = time.monotonic()
     command = start(*arguments)
     try:
         code = command.wait()
     except KeyboardInterrupt:
         end(command)
         raise
+    say_elapsed(began_s)
     if check and code:
         raise subprocess.CalledProcessError(code, command.args)
     return code
@@ -89,5 +94,11 @@ def play(main: Callable[[], int]) -> NoReturn:
 
 
 def say(*words: str) -> None:
-    """Print a command."""
-    console.print(f"\n[bold cyan]$ {' '.join(words)}[/]")
+    """Print a command on one line, with paths from the working folder, so that it can be copied."""
+    here = f"{Path.cwd()}/"
+    console.print(f"\n[bold cyan]$ {' '.join(word.removeprefix(here) for word in words)}[/]", soft_wrap=True)
+
+
+def say_elapsed(began_s: float) -> None:
+    """Print the seconds since a time of the monotonic clock."""
+    console.print(f"[dim]({time.monotonic() - began_s:.0f} s)[/]")
