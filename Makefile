@@ -11,7 +11,7 @@ SPARK_CLASSES := $(VENV)/spark.jsa
 # Workers and commands are processes of their own: without bytecode on disk, each spends two seconds compiling the library.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help docs demo day chorus test test-exhaustive test-gaps test-asan check simulate simulate-mutants soak soak-killer bench bench-peers bench-semantics bench-overlap bench-remote bench-dag bench-timers bench-cache bench-scuba bench-laser bench-queries bench-saved bench-standstill bench-restore bench-start bench-snapshot bench-backfill lock format clean sbom
+.PHONY: help docs demo day chorus test test-exhaustive test-gaps test-asan check simulate simulate-mutants soak soak-killer bench bench-peers bench-semantics bench-overlap bench-remote bench-dag bench-timers bench-cache bench-scuba bench-laser bench-queries bench-saved bench-standstill bench-restore bench-start bench-snapshot bench-backfill lock format clean sbom release
 
 help:
 	@echo "make demo    run the flights example on a local Kafka, then the same processors in Spark, and compare"
@@ -46,6 +46,7 @@ help:
 	@echo "make bench-backfill   50 million events archived, and gone through in Spark beside the same by hand (an hour; likewise)"
 	@echo "make lock    update requirements.lock from pyproject.toml"
 	@echo "make sbom    write artifacts/sbom.json: the locked packages with versions and hashes, as CycloneDX"
+	@echo "make release build the source distribution and the wheels into dist/, check them, and print the commands that publish them"
 	@echo "make format  format the code"
 	@echo "make clean   remove the environment and everything local"
 
@@ -175,6 +176,9 @@ lock: $(READY)
 
 sbom: $(READY)
 	@$(BIN)/python packaging/sbom.py artifacts/sbom.json
+
+release: $(READY)
+	@$(BIN)/python packaging/release.py
 
 format: $(READY)
 	$(BIN)/ruff format .
