@@ -1,6 +1,7 @@
 # make demo   the flights pipeline on a real Kafka and again in Spark
 # make day    the same pipeline as its operators see it: deployed, loaded, killed, rolled back, replayed, reset
 # make test   all tests, with every service they need started by the tests themselves
+# make quick  what a change needs before its commit, in two minutes
 # make help   the rest
 
 PYTHON ?= python3
@@ -11,12 +12,13 @@ SPARK_CLASSES := $(VENV)/spark.jsa
 # Workers and commands are processes of their own: without bytecode on disk, each spends two seconds compiling the library.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help docs demo day chorus test test-exhaustive test-gaps test-asan check simulate simulate-mutants soak soak-killer bench bench-peers bench-semantics bench-overlap bench-remote bench-dag bench-timers bench-cache bench-scuba bench-laser bench-queries bench-saved bench-standstill bench-restore bench-start bench-snapshot bench-backfill lock format clean sbom release
+.PHONY: help docs demo day chorus quick lint test test-exhaustive test-gaps test-asan check simulate simulate-mutants soak soak-killer bench bench-peers bench-semantics bench-overlap bench-remote bench-dag bench-timers bench-cache bench-scuba bench-laser bench-queries bench-saved bench-standstill bench-restore bench-start bench-snapshot bench-backfill lock format clean sbom release
 
 help:
 	@echo "make demo    run the flights example on a local Kafka, then the same processors in Spark, and compare"
 	@echo "make day     play the life of a day on it: deploy, load, alert, scale, kill, roll back, replay, reset, undeploy"
 	@echo "make chorus  run the Chorus example until Ctrl-C: live posts, a spike, and the page on which it is explored"
+	@echo "make quick   lint, types, and the quick tests of a change in hand; no services (about two minutes)"
 	@echo "make test    run all tests; they start the services they need"
 	@echo "make test-exhaustive  the tests that repeat promises in more combinations or on more services (40 minutes)"
 	@echo "make docs    build the documentation with the API reference into artifacts/site; links are checked"
@@ -109,11 +111,18 @@ docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "The site is in artifacts/site/index.html"
 
-check: $(READY)
+lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy penstock tests examples benchmarks
+
+check: lint
 	$(BIN)/python -m pytest -q tests/unit/test_imports.py tests/unit/test_language.py
+
+# Each unit test file that takes seconds is in the list, and runs only in `make test`; a new file is quick until it is added there.
+SLOW_FILES := tests/unit/slow_files.txt
+quick: lint
+	$(BIN)/python -m pytest -q --timeout 120 -m "not exhaustive" -n 2 --dist loadfile tests/unit $(addprefix --ignore=tests/unit/,$(shell cat $(SLOW_FILES)))
 
 bench: $(READY)
 	$(BIN)/python benchmarks/throughput.py
