@@ -105,14 +105,29 @@ def timed(stage: str) -> Iterator[None]:
 def main() -> None:
     """Install into the folder of the command line."""
     folder, *named = sys.argv[1:]
-    installer = named[0] if named else "uv" if shutil.which("uv") else "pip"
+    chosen = named or (["uv", "pip"] if shutil.which("uv") else ["pip"])
     try:
-        Installation(Path(folder), installer).run()
+        _install_with(Path(folder), chosen)
     except StageFailed as error:
-        advice = "\nWithout uv: make INSTALLER=pip …" if installer == "uv" else ""
-        sys.exit(f"{error}{advice}")
+        sys.exit(str(error))
     except KeyboardInterrupt:
         sys.exit("Interrupted. The same command continues from here.")
+
+
+def _install_with(folder: Path, installers: Sequence[str]) -> None:
+    """Install with the first installer that succeeds: uv reads no configuration of pip, such as that of a mirror.
+
+    Raises:
+        StageFailed: the last one failed.
+    """
+    first, *others = installers
+    try:
+        Installation(folder, first).run()
+    except StageFailed as error:
+        if not others:
+            raise
+        print(f"{error}\nGoing on with {others[0]}.", flush=True)
+        _install_with(folder, others)
 
 
 if __name__ == "__main__":

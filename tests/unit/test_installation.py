@@ -30,7 +30,7 @@ def install(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PATH": f"{folder / 'tools'}:/usr/bin:/bin"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
 
@@ -66,6 +66,21 @@ def test_uv_installs_where_it_is_available(tmp_path: Path) -> None:
     ]
 
 
+def test_pip_installs_where_uv_fails(tmp_path: Path) -> None:
+    """A machine may have a mirror that only pip is configured for."""
+    executable(tmp_path, "env/bin/python", "exit 0")
+    executable(tmp_path, "tools/uv", "echo 'no route to the registry'; exit 2")
+    done = install(tmp_path)
+
+    assert done.returncode == 0
+    assert "no route to the registry" in done.stdout
+    assert without_seconds(done.stdout)[-3:] == [
+        "Going on with pip.",
+        "env: installing up to 2 locked packages with pip … … s",
+        "env: building Penstock … … s",
+    ]
+
+
 @pytest.mark.parametrize("installer", ["uv", "pip"])
 def test_a_failure_shows_the_end_of_the_log_and_its_path(tmp_path: Path, installer: str) -> None:
     """No later stage begins."""
@@ -79,7 +94,6 @@ def test_a_failure_shows_the_end_of_the_log_and_its_path(tmp_path: Path, install
     assert "env/install.log" in done.stderr
     assert "no such package: water" in done.stderr
     assert len(done.stderr.splitlines()) < 25
-    assert ("INSTALLER=pip" in done.stderr) == (installer == "uv")
     assert len((tmp_path / "calls").read_text().splitlines()) == 1
 
 

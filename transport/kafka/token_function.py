@@ -23,7 +23,7 @@ _MILLISECONDS = 100_000_000_000
 """No time in seconds is so late before the year 5138."""
 
 
-class Token(NamedTuple):
+class BearerToken(NamedTuple):
     """What a client takes from a token function.
 
     Args:
@@ -53,7 +53,7 @@ class TokenFunction:
         self._function = function
         self._reported_s = -REPEAT_S
 
-    def __call__(self, configuration: str) -> Token:
+    def __call__(self, configuration: str) -> BearerToken:
         """Return the next token.
 
         Raises:
@@ -102,21 +102,21 @@ def token_function(place: str) -> TokenFunction:
     return TokenFunction(place, function)
 
 
-def _token_in(result: object) -> Token:
+def _token_in(result: object) -> BearerToken:
     """Return the token in a function's result.
 
     Raises:
         TypeError: it is no token.
         ValueError: the token is empty or expired, or its end is in milliseconds.
     """
-    if not isinstance(result, tuple) or not 2 <= len(result) <= len(Token._fields):
+    if not isinstance(result, tuple) or not 2 <= len(result) <= len(BearerToken._fields):
         raise TypeError(
             f"it returned a {type(result).__name__}; it must return a tuple of the token and when it expires"
         )
     text, expires_s = result[:2]
     if not isinstance(text, str) or not isinstance(expires_s, (int, float)):
         raise TypeError("it must return the token as a str and its end as a number")
-    token = Token(text, expires_s, *result[2:])
+    token = BearerToken(text, expires_s, *result[2:])
     if token.expires_s > _MILLISECONDS:
         raise ValueError("the end of its token is in milliseconds; it must be in seconds, such as `expires_ms / 1000`")
     if not token.text or token.expires_s <= time.time():
