@@ -84,6 +84,19 @@ def test_what_is_no_token_is_logged_with_the_reason_and_without_the_token(
     assert SECRET not in line
 
 
+def test_a_failure_is_reported_once_for_all_clients_of_a_process(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A worker has many clients, and each asks for tokens of its own."""
+    caplog.set_level(logging.WARNING, "penstock.kafka")
+    returning(RuntimeError("the service is closed"))
+    for _ in range(3):
+        with pytest.raises(RuntimeError):
+            of("own_tokens:token")("")
+
+    assert len(caplog.messages) == 1
+
+
 @pytest.mark.parametrize(
     ("place", "says"),
     [

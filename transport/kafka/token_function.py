@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 from ...processors import PenstockError, error_in_words, raising_line
@@ -80,9 +82,16 @@ class TokenFunction:
 def token_function(place: str) -> TokenFunction:
     """Return the function that a setting names: a module of the working folder or an installed one, and a function in it.
 
+    All clients of a process share it, so that a failure is reported once, not for each of them.
+
     Raises:
         SettingsRefused: there is no such function.
     """
+    return _imported(place, Path.cwd())
+
+
+@cache
+def _imported(place: str, folder: Path) -> TokenFunction:  # noqa: ARG001 - relative names depend on it
     from ...processors.apps import file_of, imported  # noqa: PLC0415 - most clients need no tokens
 
     module, _, name = place.partition(":")
