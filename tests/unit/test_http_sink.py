@@ -297,7 +297,7 @@ def test_refused_rows_are_retried_at_the_endpoint(endpoint: Endpoint) -> None:
     assert ["refuses the row again" in reason for reason in result.refused] == [True]
     endpoint.bad, endpoint.answer = lambda _: False, lambda _: 401
     result = retry(driver.bus, processor, lambda _: True)
-    assert (result.handled, [reason.count("401") for reason in result.refused]) == (0, [1])
+    assert (result.handled, [reason.count("status 401") for reason in result.refused]) == (0, [1])
     endpoint.answer, endpoint.bodies[:] = lambda _: 204, []
     assert retry(driver.bus, processor, lambda _: True).handled == 1
 

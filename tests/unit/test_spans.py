@@ -380,7 +380,7 @@ def test_failed_exports_are_counted_and_logged_once(
 
     assert metrics_of(driver, Split) == {"ended": 35, "exported": 0, "failed": 35, "dropped": 0}
     assert len(driver.read(parts)) == 70
-    refused = [line for line in caplog.messages if "401" in line]
+    refused = [line for line in caplog.messages if "code: 401" in line]
     assert len(refused) == 1
     assert "http://localhost:4318: code: 401, reason: who?. Events are processed as usual." in refused[0]
     assert "Did not export 35 of 35 spans." in caplog.messages
