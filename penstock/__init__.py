@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 
 TYPE_CHECKING = False  # without the import of `typing`, during which Ctrl-C would print a traceback
 __version__ = "0.1.0"
+
+if not os.path.isdir(os.path.join(__path__[0], "ops")):  # noqa: PTH112, PTH118 - as above
+    # In a checkout without symbolic links (on Windows, or from some archives), the folders of the package are beside this one.
+    __path__.append(os.path.dirname(__path__[0]))  # noqa: PTH120
 
 if TYPE_CHECKING:
     from typing import Any

@@ -35,7 +35,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the wheel that the tree builds."""
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder)]
-    subprocess.run([*command, str(REPOSITORY / "packaging" / "core")], check=True, timeout=300)
+    subprocess.run([*command, str(REPOSITORY)], check=True, timeout=300)
     return next(folder.glob("penstock_core-*.whl"))
 
 
@@ -50,17 +50,27 @@ def core(cli: Cli, wheel: Path, tmp_path: Path) -> Cli:
     return cli
 
 
-def test_it_needs_the_dependencies_of_the_whole_but_for_the_batch_side() -> None:
-    """Its requirements have the same bounds, and the same version is built."""
-    core, whole = (TomlFile.read(REPOSITORY / folder / "pyproject.toml").values for folder in ("packaging/core", "."))
-    required = set(whole["project"]["dependencies"]) - set(core["project"]["dependencies"])
-    extras = core["project"]["optional-dependencies"]
+def test_penstock_is_the_core_with_spark() -> None:
+    """It has no code, requires the core of its own version, and passes on the extras of users."""
+    core, whole = (
+        TomlFile.read(REPOSITORY / folder / "pyproject.toml").values for folder in (".", "packaging/penstock")
+    )
+    extras = core["project"]["optional-dependencies"].keys() - {"spark", "dev", "docs", "examples"}
 
-    assert {name.split(">")[0] for name in required} == {"pandas", "pyarrow", "pyspark"}
-    assert set(core["project"]["dependencies"]) < set(whole["project"]["dependencies"])
-    assert set(extras.pop("archive")) < required
-    assert extras == {name: whole["project"]["optional-dependencies"][name] for name in extras}
-    assert core["project"]["scripts"] == whole["project"]["scripts"]
+    assert whole["project"]["version"] == __version__
+    assert whole["project"]["dependencies"] == [f"penstock-core[spark]=={__version__}"]
+    assert whole["project"]["optional-dependencies"] == {
+        name: [f"penstock-core[{name}]=={__version__}"] for name in extras
+    }
+
+
+def test_the_distribution_without_code_has_no_file_of_the_package(tmp_path: Path) -> None:
+    """Two distributions with the same files would overwrite each other."""
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path)]
+    subprocess.run([*command, str(REPOSITORY / "packaging" / "penstock")], check=True, timeout=300)
+    [built] = tmp_path.glob("penstock-*.whl")
+    with zipfile.ZipFile(built) as packed:
+        assert [name for name in packed.namelist() if ".dist-info/" not in name] == []
 
 
 def test_the_wheel_has_each_file_of_the_package(wheel: Path) -> None:
@@ -93,7 +103,7 @@ def test_a_worker_needs_no_batch_side(core: Cli, app: Path, prefix: str) -> None
     assert replayed
     assert refused.returncode == 1
     assert "needs py" in refused.stderr
-    assert "pip install penstock" in refused.stderr
+    assert "pip install 'penstock-core[spark]'" in refused.stderr
     assert "Traceback" not in refused.stderr
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -34,7 +35,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=True,
         timeout=BUILD_LIMIT_S,
     )
-    [built] = folder.glob("penstock-*.tar.gz")
+    [built] = folder.glob("penstock_core-*.tar.gz")
     pip("install", "--no-deps", "--target", str(folder / "site"), str(built))
     return folder / "site"
 
@@ -67,3 +68,27 @@ def test_it_runs_the_first_processor_of_the_readme(site: Path, cli: Cli, prefix:
     assert (
         cli.ok("category", "tail", f"{prefix}.totals", "--from", "0", "--no-follow").rstrip().endswith("'litres': 1.5}")
     )
+
+
+def test_a_checkout_without_links_is_the_same_package(tmp_path: Path) -> None:
+    """Git writes the links as small text files where the file system has none."""
+    clone = tmp_path / "clone"
+    # A clone has what is committed; the file that finds the folders is taken from the tree.
+    subprocess.run(["git", "-c", "core.symlinks=false", "clone", "--quiet", str(REPOSITORY), str(clone)], check=True)
+    shutil.copy(REPOSITORY / "penstock" / "__init__.py", clone / "penstock")
+    script = "import penstock; print(penstock.Stateless.__name__, penstock.__path__[-1])"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=clone, capture_output=True, text=True, check=True, timeout=BUILD_LIMIT_S
+    )
+    command = subprocess.run(
+        [sys.executable, "-m", "penstock", "run", "--help"],
+        cwd=clone,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=BUILD_LIMIT_S,
+    )
+
+    assert (clone / "penstock" / "ops").is_file()
+    assert done.stdout == f"Stateless {clone}\n"
+    assert "Run a processor" in command.stdout

@@ -56,6 +56,17 @@ def test_the_version_of_this_tree_is_found(release: ModuleType) -> None:
     import penstock
 
     assert release.version_of(ROOT) == penstock.__version__
+    release.expect_one_version(ROOT, penstock.__version__)
+
+
+@pytest.mark.parametrize("line", ['version = "1.1"', 'dependencies = ["penstock-core[spark]==1.1"]'])
+def test_two_versions_are_refused(release: ModuleType, tmp_path: Path, line: str) -> None:
+    """The distribution without code must require the code of its own version."""
+    declaration = tmp_path / release.WITHOUT_CODE / "pyproject.toml"
+    declaration.parent.mkdir(parents=True)
+    declaration.write_text(f'name = "penstock"\n{line}\nextra = ["penstock-core[extra]==1.2"]\n')
+    with pytest.raises(release.ReleaseRefused, match=r"names version 1\.1, and .* 1\.2"):
+        release.expect_one_version(tmp_path, "1.2")
 
 
 @pytest.mark.parametrize("change", ["CHANGELOG.md", "new.py"])
@@ -89,9 +100,10 @@ def test_a_version_without_its_changes_is_refused(release: ModuleType, tree: Pat
 
 
 def built(tree: Path, platform: str) -> None:
-    """Write an empty wheel for a platform."""
+    """Write empty wheels: one with code for a platform, and the one without code."""
     (tree / "dist").mkdir()
-    (tree / "dist" / f"penstock-1.2-py3-none-{platform}.whl").touch()
+    (tree / "dist" / f"penstock_core-1.2-py3-none-{platform}.whl").touch()
+    (tree / "dist" / "penstock-1.2-py3-none-any.whl").touch()
 
 
 def test_a_wheel_without_compiled_code_is_refused(release: ModuleType, tree: Path) -> None:

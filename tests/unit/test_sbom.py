@@ -13,11 +13,11 @@ ROOT = Path(__file__).parents[2]
 LOCK = """\
 alpha==1.2 ; python_full_version < '3.11' \\
     --hash=sha256:{a}
-    # via penstock (pyproject.toml)
+    # via penstock-core (pyproject.toml)
 alpha==1.3 ; python_full_version >= '3.11' \\
     --hash=sha256:{b} \\
     --hash=sha256:{c}
-    # via penstock (pyproject.toml)
+    # via penstock-core (pyproject.toml)
 beta==2.0 \\
     --hash=sha256:{c}
     # via
@@ -25,7 +25,7 @@ beta==2.0 \\
     #   gamma
 gamma==3.0 \\
     --hash=sha256:{a}
-    # via penstock (pyproject.toml)
+    # via penstock-core (pyproject.toml)
 """.format(a="a" * 64, b="b" * 64, c="c" * 64)
 
 
@@ -55,7 +55,7 @@ def test_a_bill_has_hashes_scopes_and_dependencies(tmp_path: Path) -> None:
         "pkg:pypi/gamma@3.0": "optional",
     }
     assert hashes == ["b", "c"]
-    assert edges["penstock"] == ["pkg:pypi/alpha@1.2", "pkg:pypi/alpha@1.3", "pkg:pypi/gamma@3.0"]
+    assert edges["penstock-core"] == ["pkg:pypi/alpha@1.2", "pkg:pypi/alpha@1.3", "pkg:pypi/gamma@3.0"]
     assert edges["pkg:pypi/gamma@3.0"] == ["pkg:pypi/beta@2.0"]
 
 

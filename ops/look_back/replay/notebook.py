@@ -90,14 +90,18 @@ class Records(Sequence[Any]):
         return iter(self.records)
 
     def to_arrow(self) -> pa.Table:
-        """Return an Arrow table."""
+        """Return an Arrow table.
+
+        Raises:
+            PenstockError: Arrow is not installed.
+        """
         try:
             import pyarrow as pa  # noqa: PLC0415 - is missing in penstock-core
 
             from ....backfill.warehouse import RecordColumns  # noqa: PLC0415 - imports Arrow
         except ImportError as error:
             raise PenstockError(
-                "Tables need Arrow, which is not installed. Install it with `pip install pyarrow`. The records are also a sequence: `list(table)`."
+                "Tables need Arrow, which is not installed. Install it with `pip install 'penstock-core[notebook]'`. The records are also a sequence: `list(table)`."
             ) from error
         columns = RecordColumns(self.category.record)
         table = pa.Table.from_arrays(columns.arrays(self.records), schema=columns.schema)
@@ -106,8 +110,19 @@ class Records(Sequence[Any]):
         return table
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return a pandas data frame."""
-        return self.to_arrow().to_pandas()
+        """Return a pandas data frame.
+
+        Raises:
+            PenstockError: pandas, or Arrow, is not installed.
+        """
+        table = self.to_arrow()
+        try:
+            return table.to_pandas()
+        except ModuleNotFoundError as error:
+            raise PenstockError(
+                "Data frames need pandas, which is not installed. Install it with `pip install 'penstock-core[notebook]'`. `to_arrow()` and "
+                "`list(table)` need no pandas."
+            ) from error
 
     def to_polars(self) -> pl.DataFrame:
         """Return a Polars data frame."""
@@ -134,9 +149,14 @@ class Records(Sequence[Any]):
     def _repr_html_(self) -> str:
         from html import escape  # noqa: PLC0415 - notebooks only
 
-        table = self[:SHOWN].to_pandas().to_html(index=False, escape=True)
+        table = self[:SHOWN].to_arrow()
+        header = "".join(f"<th>{escape(name)}</th>" for name in table.column_names)
+        rows = ("".join(f"<td>{escape(str(value))}</td>" for value in row.values()) for row in table.to_pylist())
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
         more = f"<p>… and {len(self) - SHOWN:,} more</p>" if len(self) > SHOWN else ""
-        return f"<p>{escape(self._caption)}</p>{table}{more}"
+        return (
+            f"<p>{escape(self._caption)}</p><table><thead><tr>{header}</tr></thead><tbody>{body}</tbody></table>{more}"
+        )
 
 
 @dataclass(frozen=True, repr=False)

@@ -36,7 +36,7 @@ _FULL = frozenset({errno.EDQUOT, errno.ENOSPC})
 """Errors of a full disk, which name no file when the output of a command is redirected to one."""
 
 _BATCH_SIDE = frozenset({"pyspark", "pandas", "pyarrow"})
-"""The dependencies of `penstock` that `penstock-core` lacks."""
+"""The packages of the extra `spark`, which workers do not need."""
 
 
 class Penstock(Root):
@@ -151,8 +151,8 @@ def _run() -> None:
         if package not in _BATCH_SIDE:
             raise
         print_error(
-            f"This command needs {package}, which is not installed: penstock-core contains only the stream side. "
-            "Install all of Penstock: `pip uninstall penstock-core`, then `pip install penstock`."
+            f"This command needs {package}, which is not installed. Install it with `pip install 'penstock-core[spark]'`, and repeat the command. For "
+            "commands of the archive, `penstock-core[archive]` suffices."
         )
         sys.exit(1)
     except OSError as error:

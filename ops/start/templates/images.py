@@ -202,7 +202,7 @@ def locked(requirements: Iterable[str], wheels: Path) -> str:
         reason = done.stderr.strip().rpartition("ERROR: ")[2] or f"exit code {done.returncode}"
         raise ImageRefused(
             f"pip cannot resolve {' '.join(requirements)}: {reason}. No file was written. If no index has Penstock, build its wheel first: "
-            f"`pip wheel --no-deps -w {wheels} PATH_OF_PENSTOCK/packaging/core`. A requirements.lock of your own is used as it is."
+            f"`pip wheel --no-deps -w {wheels} PATH_OF_PENSTOCK`. A requirements.lock of your own is used as it is."
         )
     found = [_line(item) for item in json.loads(done.stdout)["install"]]
     return (
