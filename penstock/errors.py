@@ -13,6 +13,7 @@ from .transport import (
     GroupInUse,
     MessageRefused,
     MissingCategory,
+    NoTransactions,
     SettingsRefused,
 )
 
@@ -34,6 +35,7 @@ __all__ = [
     "GroupInUse",
     "MessageRefused",
     "MissingCategory",
+    "NoTransactions",
     "PenstockError",
     "ProcessorFailed",
     "SettingsRefused",

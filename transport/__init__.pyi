@@ -43,6 +43,7 @@ from .errors import IdentityTaken as IdentityTaken
 from .errors import MembershipLost as MembershipLost
 from .errors import MessageRefused as MessageRefused
 from .errors import MissingCategory as MissingCategory
+from .errors import NoTransactions as NoTransactions
 from .errors import OffsetOutOfRange as OffsetOutOfRange
 from .errors import OutputsTimedOut as OutputsTimedOut
 from .errors import SettingNotReported as SettingNotReported

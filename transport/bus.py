@@ -267,6 +267,14 @@ class Bus(Protocol):
         """
         ...
 
+    def expect_transactions(self, identity: str) -> None:
+        """Raise NoTransactions if brokers answer, and the cluster has no transactions.
+
+        Args:
+            identity: of a writer that does not run.
+        """
+        ...
+
     def transactional_writer(
         self, identity: str, member: Reader | None, timeout_s: float, writes: Collection[str]
     ) -> TransactionalWriter:

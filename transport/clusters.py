@@ -111,6 +111,10 @@ class Clusters:
         """Return a writer to all clusters. It connects to another cluster with the first message for it."""
         return _ClustersWriter(self, limit_s)
 
+    def expect_transactions(self, identity: str) -> None:
+        """Check the home cluster, on which all transactions are."""
+        self._home.expect_transactions(identity)
+
     def transactional_writer(
         self, identity: str, member: Reader | None, timeout_s: float, writes: Collection[str]
     ) -> TransactionalWriter:

@@ -31,6 +31,10 @@ class SettingNotReported(BusError):
     """The brokers do not report a setting of a category that a promise depends on: grant the right to read it."""
 
 
+class NoTransactions(BusError):
+    """The cluster has no transactions: correct its settings, or declare outputs at least once."""
+
+
 class MissingCategory(BusError):
     """A category is missing on the bus: create it."""
 

@@ -11,6 +11,7 @@ from .catalog import KafkaCatalog
 from .open_transactions import OpenTransactions
 from .reader import BucketScanner, GroupReader
 from .settings import KafkaSettings
+from .transaction_check import expect_transactions
 from .transactions import OPENING_LIMIT_S, STEP_LIMIT_S, KafkaTransactionalWriter
 from .writer import KafkaWriter
 
@@ -40,6 +41,14 @@ class KafkaBus:
         """Return a producer."""
         return KafkaWriter(self.settings, self.settings.for_writer(limit_s))
 
+    def expect_transactions(self, identity: str) -> None:
+        """Check that the cluster coordinates transactions, within 30 s.
+
+        Raises:
+            NoTransactions: it has never coordinated any.
+        """
+        expect_transactions(self.settings, identity)
+
     def transactional_writer(
         self, identity: str, member: Reader | None, timeout_s: float, writes: Collection[str]
     ) -> KafkaTransactionalWriter:
@@ -47,7 +56,10 @@ class KafkaBus:
 
         Raises:
             TypeError: `member` is not a member of a group on this bus.
+            NoTransactions: the cluster has no transactions. It is asked only without a member: workers ask at their start, and later wait.
         """
+        if member is None:
+            expect_transactions(self.settings, identity)
         if not (member is None or isinstance(member, GroupReader)):
             raise TypeError(
                 f"{member!r} is not a group reader of this bus, so transactions cannot include its positions"

@@ -238,6 +238,9 @@ class MemoryBus:
         """Return a writer."""
         return MemoryWriter(self.cluster, self._network, DELIVERY_LIMIT_S if limit_s is None else limit_s)
 
+    def expect_transactions(self, identity: str) -> None:
+        """Return: this bus always has transactions."""
+
     def transactional_writer(
         self,
         identity: str,

@@ -27,7 +27,7 @@ from ....processors.declare import (
     plan_of,
     retry_prefix,
 )
-from ....processors.shard import is_remote, reads_again
+from ....processors.shard import Step, is_remote, reads_again, steps_of
 from ....transport import (
     MESSAGE_LIMIT,
     BatchesRefused,
@@ -76,6 +76,7 @@ def prepare(processor: type[Processor], bus: Bus) -> Processor:
     """Check a processor against the bus, create its internal categories (dead letters, changelog), and return it open; end it with `lifecycle.end`.
 
     Raises:
+        NoTransactions: it needs transactions, and the cluster has none.
         MissingCategory: a category is not on the bus.
         BucketMismatch: a category has another number of buckets than declared, or than it had when its state was built.
         CompactedInput: a lost state could not be rebuilt from an input.
@@ -86,6 +87,8 @@ def prepare(processor: type[Processor], bus: Bus) -> Processor:
     """
     plan = plan_of(processor)
     plan.check()
+    if Step.COMMIT_TRANSACTION in steps_of(processor):
+        bus.expect_transactions(f"{processor.name}.start")
     _expect_clone(processor, bus)
     expect_categories(processor, (*plan.sources, *plan.outputs), bus)
     largest = _largest_message(processor, bus)
