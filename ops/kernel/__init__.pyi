@@ -33,6 +33,7 @@ from .shards.preflight import expect_categories as expect_categories
 from .shards.preflight import expect_side_inputs as expect_side_inputs
 from .shards.preflight import open_processor as open_processor
 from .shards.preflight import prepare as prepare
+from .shards.preflight import start_identity as start_identity
 from .shards.resume_checks import committed_positions as committed_positions
 from .shards.resume_checks import resolve_prepared as resolve_prepared
 from .telemetry.disk import free_share as free_share

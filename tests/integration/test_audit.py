@@ -70,6 +70,7 @@ READING = {
     "dead-letters show",
     "deployments",
     "dev status",
+    "doctor",
     "explore",
     "graph",
     "metrics",

@@ -71,11 +71,17 @@ def test_exactly_once_is_refused_and_at_least_once_runs(without_transactions: st
         )
     )
     refused = cli("run", "app.py:Large", "--until-end")
+    examined = cli("doctor", "app.py:Large")
     app.write_text(source)
     cli.ok("run", "app.py:Large", "--until-end")
+    suited = cli.ok("doctor", "app.py:Large")
 
     assert refused.returncode == 1
     assert "none of them coordinates transactions" in refused.stderr
     assert "Nothing was started" in refused.stderr
     assert "`output_semantics = ps.Semantics.AT_LEAST_ONCE`" in refused.stderr
     assert cli.ok("category", "tail", f"{prefix}.large", "--from", "0", "--no-follow")
+    assert examined.returncode == 1
+    assert f"exactly once is refused. It stops {prefix}.large." in examined.stdout
+    assert "exactly once is refused." in suited
+    assert "It stops" not in suited

@@ -1,5 +1,9 @@
 from .bus import KafkaBus as KafkaBus
 from .client_log import quiet_outages as quiet_outages
+from .cluster_check import Check as Check
+from .cluster_check import Feature as Feature
+from .cluster_check import Verdict as Verdict
+from .cluster_check import checks_of as checks_of
 from .column_queue import reader_limit as reader_limit
 from .column_queue import reader_obstacle as reader_obstacle
 from .sending_pause import writer_obstacle as writer_obstacle

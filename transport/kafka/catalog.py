@@ -11,7 +11,7 @@ from concurrent.futures import TimeoutError as NoAnswer
 from contextlib import closing, contextmanager
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import (
     OFFSET_INVALID,
@@ -125,6 +125,18 @@ def _is_temporary(error: KafkaError) -> bool:
     return error.code() in _UNDECIDED or error.retriable()
 
 
+class Cluster(NamedTuple):
+    """A cluster as a whole.
+
+    Args:
+        brokers: the number of its brokers.
+        settings: the settings of the broker that answered.
+    """
+
+    brokers: int
+    settings: BrokerSettings
+
+
 class KafkaCatalog:
     """The topics of a cluster."""
 
@@ -150,13 +162,31 @@ class KafkaCatalog:
         topic = topic_of(spec, len(metadata.brokers), self._defaults(metadata))
         with self._translated(f"Category {spec.name} was not created"):
             try:
-                self._create_permitted(spec, topic)
+                left_out = self._create_permitted(spec, topic)
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
                     # Another process may have just created it; the caller then uses it.
                     self._settle(f"category {spec.name}", lambda metadata: _buckets(metadata, spec.name) > 0)
                 raise
+        if left_out is not None:
+            _LOG.warning("%s", left_out)
         self._settle(f"category {spec.name}", lambda metadata: _buckets(metadata, spec.name) == spec.buckets)
+
+    def try_creation(self, spec: CategorySpec) -> LeftOut | None:
+        """Let the brokers check the request for a category that does not exist, without creating it. Return the settings that they refuse.
+
+        Raises:
+            BusError: they would not create it.
+        """
+        metadata = self._metadata()
+        topic = topic_of(spec, len(metadata.brokers), self._defaults(metadata))
+        with self._translated(f"Category {spec.name} was not checked"):
+            return self._create_permitted(spec, topic, is_trial=True)
+
+    def cluster(self) -> Cluster:
+        """Return what the brokers report about the whole cluster."""
+        metadata = self._metadata()
+        return Cluster(len(metadata.brokers), self._defaults(metadata))
 
     def _defaults(self, metadata: Any) -> BrokerSettings:
         """Return the settings of the broker that sent this metadata, as far as it reports them."""
@@ -171,34 +201,34 @@ class KafkaCatalog:
         except KafkaException:
             return BrokerSettings({})  # many users may not read them
 
-    def _create_permitted(self, spec: CategorySpec, topic: NewTopic) -> None:
-        """Create a topic, without preferred settings that the cluster refuses."""
+    def _create_permitted(self, spec: CategorySpec, topic: NewTopic, *, is_trial: bool = False) -> LeftOut | None:
+        """Create a topic, without preferred settings that the cluster refuses, and return these."""
         wanted, words = dict(topic.config or {}), list[str]()
-        while (error := self._refusal_of(topic)) is not None:
+        while (error := self._refusal_of(topic, is_trial=is_trial)) is not None:
             words.append(error.str().strip().rstrip("."))
             permitted = without_refused(topic, spec, error)
             if permitted is None:
                 raise refusal(spec, dict(topic.config or {}), error)
             topic = permitted
-        if words:
-            _LOG.warning("%s", LeftOut(spec.name, wanted.keys() - dict(topic.config or {}).keys(), words))
+        return LeftOut(spec.name, wanted.keys() - dict(topic.config or {}).keys(), words) if words else None
 
-    def _refusal_of(self, topic: NewTopic) -> KafkaError | None:
+    def _refusal_of(self, topic: NewTopic, *, is_trial: bool) -> KafkaError | None:
         """Create a topic; return the error if the cluster refuses its settings."""
         try:
-            self._create_topic(topic)
+            self._create_topic(topic, is_trial=is_trial)
         except KafkaException as error:
             if is_refusal(error.args[0]):
                 return error.args[0]  # type: ignore[no-any-return]  # the client has no types
             raise
         return None
 
-    def _create_topic(self, topic: NewTopic) -> None:
-        """Create a topic. A cluster that has just started, or is overloaded, may have too few brokers for a moment."""
+    def _create_topic(self, topic: NewTopic, *, is_trial: bool) -> None:
+        """Create a topic, or let the brokers check the request. A cluster that has just started, or is overloaded, may have too few brokers for a moment."""
         deadline = time.monotonic() + ANSWER_LIMIT_S
         while True:
             try:
-                _answer(self._admin.create_topics([topic], request_timeout=ANSWER_LIMIT_S)[topic.topic])
+                requests = self._admin.create_topics([topic], request_timeout=ANSWER_LIMIT_S, validate_only=is_trial)
+                _answer(requests[topic.topic])
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.INVALID_REPLICATION_FACTOR or time.monotonic() > deadline:
                     raise

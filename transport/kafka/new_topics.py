@@ -112,11 +112,16 @@ class LeftOut:
     names: Collection[str]
     words: Collection[str]
 
-    def __str__(self) -> str:
+    @property
+    def consequence(self) -> str:
+        """What follows, as a sentence."""
         follows = dict.fromkeys(_WITHOUT[name] for name in sorted(self.names) if name in _WITHOUT)
+        return _sentence(follows) if follows else "Nothing follows from that."
+
+    def __str__(self) -> str:
         return (
             f"Category {self.category} was created with the cluster's {', '.join(sorted(self.names))}, because the cluster refuses Penstock's: "
-            f"{'; '.join(dict.fromkeys(self.words))}. {_sentence(follows) if follows else 'Nothing follows from that.'}"
+            f"{'; '.join(dict.fromkeys(self.words))}. {self.consequence}"
         )
 
 
@@ -136,7 +141,8 @@ def refusal(spec: CategorySpec, wanted: Mapping[str, str], error: KafkaError) ->
     what = ", ".join(f"{name}={wanted[name]}" for name in named) or "the topic"
     words = error.str().strip().rstrip(".")
     return BusError(
-        f"Category {spec.name} was not created: the cluster refuses {what}: {words}. Nothing was created. {_remedy(spec, named)}"
+        f"Category {spec.name} was not created: the cluster refuses {what}: {words}. Nothing was created. {_remedy(spec, named)} `penstock doctor` shows "
+        "what else the cluster refuses."
     )
 
 

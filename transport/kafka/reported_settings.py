@@ -15,8 +15,10 @@ from confluent_kafka.admin import ConfigEntry
 
 CLEANUP = "cleanup.policy"
 DELETE_RETENTION = "delete.retention.ms"
+BROKER_MESSAGE_BYTES = "message.max.bytes"
 MESSAGE_BYTES = "max.message.bytes"
 MIN_IN_SYNC = "min.insync.replicas"
+POSITION_BYTES = "offset.metadata.max.bytes"
 RETENTION = "retention.ms"
 TIMESTAMPS = "message.timestamp.type"
 UNCLEAN = "unclean.leader.election.enable"
@@ -26,7 +28,7 @@ _LONGEST_MS = timedelta.max // timedelta(milliseconds=1)
 _NOT_REPORTED = "the brokers do not report it"
 _DEFAULTS = {
     DELETE_RETENTION: "log.cleaner.delete.retention.ms",
-    MESSAGE_BYTES: "message.max.bytes",
+    MESSAGE_BYTES: BROKER_MESSAGE_BYTES,
     TIMESTAMPS: "log.message.timestamp.type",
     "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
     "segment.bytes": "log.segment.bytes",

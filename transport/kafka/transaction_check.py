@@ -45,7 +45,7 @@ def expect_transactions(settings: KafkaSettings, identity: str) -> None:
     raise NoTransactions(
         f"Brokers answer, but none of them coordinates transactions ({refusal.str().strip().rstrip('.')}), which outputs exactly once need. Nothing "
         "was started. The service has no transactions, or transaction.state.log.replication.factor is greater than the number of brokers. Correct the "
-        "brokers, or declare `output_semantics = ps.Semantics.AT_LEAST_ONCE`."
+        "brokers, or declare `output_semantics = ps.Semantics.AT_LEAST_ONCE`. `penstock doctor` shows what else the cluster lacks."
     )
 
 

@@ -88,7 +88,7 @@ def prepare(processor: type[Processor], bus: Bus) -> Processor:
     plan = plan_of(processor)
     plan.check()
     if Step.COMMIT_TRANSACTION in steps_of(processor):
-        bus.expect_transactions(f"{processor.name}.start")
+        bus.expect_transactions(start_identity(processor.name))
     _expect_clone(processor, bus)
     expect_categories(processor, (*plan.sources, *plan.outputs), bus)
     largest = _largest_message(processor, bus)
@@ -109,6 +109,11 @@ def prepare(processor: type[Processor], bus: Bus) -> Processor:
     warn_about_durability(processor, bus)
     warn_about_estimates(processor, bus)
     return open_processor(processor, bus)
+
+
+def start_identity(processor: str) -> str:
+    """Return the transactional id with which a processor's start checks the cluster. It is no worker's."""
+    return f"{processor}.start"
 
 
 def _largest_message(processor: type[Processor], bus: Bus) -> int:

@@ -96,6 +96,10 @@ _ENTRIES = {
             "shell.commands.audit:audit",
             "List the commands that changed something: who, what, when, from where, and how they ended.",
         ),
+        "doctor": Entry(
+            "categories.commands.doctor:doctor",
+            "Show what a Kafka cluster offers of what Penstock uses, what follows from each lack, and what to change; exit with 1 if a worker could not run.",
+        ),
         "acls": Entry(
             "categories.commands.acls:acls",
             "Print the `kafka-acls` commands that grant workers, operators and monitoring the access that an app needs.",
