@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import logging
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -111,3 +113,38 @@ def test_a_place_without_a_function_is_refused(folder: Path, place: str, says: s
     """The error says which function is missing."""
     with pytest.raises(SettingsRefused, match=says):
         of(place)
+
+
+def test_aws_msk_gets_a_signed_request_to_connect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It names the region, is signed with this machine's credentials, and ends within 15 minutes. No service is asked."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    text, expires_s, *_ = of("aws_msk_iam")("eu-west-1")
+    signed = base64.urlsafe_b64decode(text + "==").decode()
+
+    assert signed.startswith("https://kafka.eu-west-1.amazonaws.com/?Action=kafka-cluster%3AConnect&")
+    assert "AKIAEXAMPLE" in signed
+    assert SECRET not in signed
+    assert 0 < expires_s - time.time() <= 15 * 60
+
+
+def test_aws_msk_without_a_region_names_the_setting(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """The region of the environment counts, too."""
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)  # in one folder, clients share a function, which reports a failure once
+    function = of("aws_msk_iam")
+    with pytest.raises(ValueError, match="no region"):
+        function("")
+
+    assert 'sasl.oauthbearer.config = "eu-west-1"' in caplog.text
+
+
+def test_aws_msk_without_its_package_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The error names the extra."""
+    monkeypatch.chdir(tmp_path)  # another folder: the function of the first one is kept
+    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", None)
+    with pytest.raises(SettingsRefused, match=r"No request was sent.*penstock-core\[msk\]"):
+        of("aws_msk_iam")

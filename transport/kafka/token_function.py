@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from ...processors import PenstockError, error_in_words, raising_line
 from ..errors import SettingsRefused
+from . import msk_tokens
 
 SETTING = "oauth_cb"
 _LOG = logging.getLogger("penstock.kafka")
@@ -80,12 +81,12 @@ class TokenFunction:
 
 
 def token_function(place: str) -> TokenFunction:
-    """Return the function that a setting names: a module of the working folder or an installed one, and a function in it.
+    """Return the function that a setting names: `aws_msk_iam`, or a module of the working folder or an installed one, and a function in it.
 
     All clients of a process share it, so that a failure is reported once, not for each of them.
 
     Raises:
-        SettingsRefused: there is no such function.
+        SettingsRefused: there is no such function, or a package that it needs is not installed.
     """
     return _imported(place, Path.cwd())
 
@@ -94,10 +95,14 @@ def token_function(place: str) -> TokenFunction:
 def _imported(place: str, folder: Path) -> TokenFunction:  # noqa: ARG001 - relative names depend on it
     from ...processors.apps import file_of, imported  # noqa: PLC0415 - most clients need no tokens
 
+    if place == msk_tokens.NAME:
+        msk_tokens.expect_signer()
+        return TokenFunction(place, msk_tokens.msk_token)
     module, _, name = place.partition(":")
     if not (module and name):
         raise SettingsRefused(
-            f'{SETTING} is {place!r}, which names no function. No request was sent. Write {SETTING} = "module:function", such as "tokens:aws".'
+            f'{SETTING} is {place!r}, which names no function. No request was sent. Write {SETTING} = "module:function", such as "tokens:aws", or '
+            f'"{msk_tokens.NAME}".'
         )
     try:
         function = getattr(imported(file_of(module), "module of tokens", "tokens.py"), name, None)
