@@ -11,6 +11,15 @@ from .errors import PenstockError as PenstockError
 from .errors import ProcessorFailed as ProcessorFailed
 from .errors import UserCodeError as UserCodeError
 from .errors import interruption_behind as interruption_behind
+from .figures import RATES as RATES
+from .figures import TOTALS as TOTALS
+from .figures import Counts as Counts
+from .figures import Figure as Figure
+from .figures import ReportedFigures as ReportedFigures
+from .figures import ShardFigures as ShardFigures
+from .figures import WorkerFigures as WorkerFigures
+from .figures import rows_of as rows_of
+from .figures import together as together
 from .lifecycle import ending as ending
 from .lifecycle import start as start
 from .retry import CallRetry as CallRetry

@@ -178,7 +178,7 @@ def _restarted_workers(status: ProcessorStatus) -> Iterator[Problem]:
 def _lag(status: ProcessorStatus) -> Iterator[Problem]:
     if status.lag_s is None or not status.can_progress or status.skewed_shard is not None:
         return
-    rate = status.total("events_in_per_s")
+    rate = status.per_s.events_in
     slowest = max(status.shards, key=lambda shard: shard.lag_s or 0.0, default=None)
     if slowest is None or not slowest.owner or slowest.blocked_by:
         return  # a bucket without an owner, or with an open transaction, lags for that reason, which is a finding of its own
@@ -207,7 +207,7 @@ def _blocked(status: ProcessorStatus) -> Iterator[Problem]:
 def _falls_behind(status: ProcessorStatus) -> bool:
     """Return whether the present throughput needs too long for the backlog."""
     runs_s = min(((status.at_ms - worker.started_ms) / 1000 for worker in status.running_workers), default=0.0)
-    rate = status.total("events_in_per_s")
+    rate = status.per_s.events_in
     return runs_s > FALLING_BEHIND_S and (status.backlog_events or 0) > LAG_S * (rate or 0.0)
 
 
@@ -283,7 +283,7 @@ def _without_watermark(status: ProcessorStatus) -> Iterator[Problem]:
 
 
 def _dropped_events(status: ProcessorStatus) -> Iterator[Problem]:
-    read, dropped = status.total("events_in"), status.total("dropped_events")
+    read, dropped = status.counts.events_in, status.counts.dropped
     if dropped > DROPPED_SHARE * read:
         yield Problem(
             Severity.WARNING,
@@ -295,7 +295,7 @@ def _dropped_events(status: ProcessorStatus) -> Iterator[Problem]:
 
 
 def _late_backup(status: ProcessorStatus) -> Iterator[Problem]:
-    intervals = [worker.backup_interval_s for worker in status.running_workers if worker.backup_interval_s is not None]
+    age_s, interval_s = status.shard_figures.backup_age_s, status.worker_figures.backup_interval_s
     if status.backup_outage_s is not None:
         yield Problem(
             Severity.WARNING,
@@ -303,11 +303,11 @@ def _late_backup(status: ProcessorStatus) -> Iterator[Problem]:
             f"The backup store has not answered for {human_duration(status.backup_outage_s)}. The workers continue without new backups; after the loss of a disk, they read "
             "all later changes from Kafka. Check the store, and the workers' network to it.",
         )
-    elif status.is_backup_late and status.backup_age_s is not None:
+    elif status.is_backup_late and age_s is not None:
         yield Problem(
             Severity.WARNING,
             "backup",
-            f"A shard has had no new backup for {human_duration(status.backup_age_s)}; the interval is {max(intervals):g} s. After the loss of a disk, "
+            f"A shard has had no new backup for {human_duration(age_s)}; the interval is {interval_s:g} s. After the loss of a disk, "
             "workers read all later changes from Kafka. Check that the backup store is reachable.",
         )
 
@@ -331,7 +331,7 @@ def _skew(status: ProcessorStatus) -> Iterator[Problem]:
 
 
 def _cause_of_skew(shard: ShardStatus) -> str:
-    if not shard.hot_key:
+    if not shard.hot_key or shard.hot_key_share is None:
         return "One key may have most of the events, or its worker is slow. More workers do not help with one key; repartition by another key."
     share = f"Key {shard.hot_key!r} has about {shard.hot_key_share:.0%} of its recent events"
     if shard.hot_key_share >= HOT_KEY_SHARE:
@@ -340,7 +340,7 @@ def _cause_of_skew(shard: ShardStatus) -> str:
 
 
 def _dead_letters(status: ProcessorStatus) -> Iterator[Problem]:
-    rate, share = status.total("dead_letters_per_s"), status.dead_letter_share
+    rate, share = status.per_s.dead_letters, status.dead_letter_share
     if not rate and status.dead_letters:
         yield Problem(
             Severity.NOTE,

@@ -59,7 +59,7 @@ def _label(status: ProcessorStatus) -> str:
     if not workers:
         activity = status.state.value
     else:
-        events_in, events_out = status.total("events_in_per_s"), status.total("events_out_per_s")
+        events_in, events_out = status.per_s.events_in, status.per_s.events_out
         activity = f"{counted(workers, 'worker')}, {events_in:,.0f} in/s, {events_out:,.0f} out/s"
     if status.backlog_events is None:
         return f"{activity}, backlog unknown"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
+from ...processors import RATES, TOTALS, Figure, ShardFigures, WorkerFigures, rows_of
 from ...processors.declare import ALERT_METRICS, SERVER_ALERT_METRICS
 from .servers import ServerStatus
 from .states import ProcessorState
@@ -49,7 +51,20 @@ def _last_checkpoint_duration_s(worker: WorkerStatus) -> float:
     return worker.checkpoint_duration_s if is_recent else 0.0
 
 
-_PROCESSOR_VALUES: dict[str, Callable[[ProcessorStatus], float | None]] = {
+def _of(rows: Iterable[Figure], figures: Callable[[T], object], prefix: str = "") -> dict[str, MetricDefinition[T]]:
+    """Return metrics of the table of figures, from the object with the figures of a subject."""
+
+    def value_of(row: Figure, subject: T) -> float | None:
+        return row.of(figures(subject))
+
+    return {prefix + row.metric: MetricDefinition(row.help, partial(value_of, row)) for row in rows}
+
+
+def _itself(subject: object) -> object:
+    return subject
+
+
+_COMPUTED: dict[str, Callable[[ProcessorStatus], float | None]] = {
     "backlog_events": lambda status: status.backlog_events,
     "backlog_bytes": lambda status: status.backlog_bytes,
     "lag_seconds": lambda status: status.lag_s,
@@ -64,10 +79,6 @@ _PROCESSOR_VALUES: dict[str, Callable[[ProcessorStatus], float | None]] = {
         ),
         default=None,
     ),
-    "events_in_per_second": lambda status: status.total("events_in_per_s"),
-    "events_out_per_second": lambda status: status.total("events_out_per_s"),
-    "bytes_in_per_second": lambda status: status.total("bytes_in_per_s"),
-    "bytes_out_per_second": lambda status: status.total("bytes_out_per_s"),
     "watermark_lag_seconds": lambda status: status.watermark_lag_s,
     "watermark_stall_seconds": lambda status: status.watermark_stall_s,
     "checkpoint_age_seconds": lambda status: max(
@@ -77,21 +88,12 @@ _PROCESSOR_VALUES: dict[str, Callable[[ProcessorStatus], float | None]] = {
     "checkpoint_duration_seconds": lambda status: max(
         (_recent_checkpoint_duration_s(worker) for worker in status.running_workers), default=None
     ),
-    "disk_free_share": lambda status: min(
-        (worker.disk_free_share for worker in status.running_workers if worker.disk_free_share is not None),
-        default=None,
-    ),
     "lookup_table_rows": lambda status: max((table.rows for table in status.lookup_tables), default=None),
     "lookup_table_bytes": lambda status: max((table.size_bytes for table in status.lookup_tables), default=None),
     "lookup_table_unread": lambda status: max((table.unread for table in status.lookup_tables), default=None),
-    "backup_age_seconds": lambda status: status.backup_age_s,
     "backup_late": lambda status: None if status.is_backup_late is None else float(status.is_backup_late),
-    "state_bytes": lambda status: status.state_bytes,
     "dead_letters": lambda status: status.dead_letters,
-    "dead_letters_per_second": lambda status: status.total("dead_letters_per_s"),
     "dead_letter_share": lambda status: status.dead_letter_share,
-    "late_events": lambda status: status.total("late_events"),
-    "dropped_events": lambda status: status.total("dropped_events"),
     "dropped_share": lambda status: status.dropped_share,
     "workers": lambda status: len(status.running_workers),
     "waiting_seconds": lambda status: max(
@@ -107,13 +109,19 @@ _PROCESSOR_VALUES: dict[str, Callable[[ProcessorStatus], float | None]] = {
     "unsupervised": lambda status: float(status.state is ProcessorState.UNSUPERVISED),
     "lost": lambda status: float(status.state is ProcessorState.LOST),
     "outputs_missing": lambda status: len(status.missing_outputs),
-    "restarts": lambda status: status.total("restarts"),
     "buckets_blocked": lambda status: (
         sum(bool(shard.blocked_by) for shard in status.shards) if status.can_progress else 0
     ),
     "buckets_unowned": lambda status: sum(not shard.owner and bool(shard.backlog_events) for shard in status.shards),
 }
-"""The functions that compute the metrics of a processor."""
+"""The functions of the metrics that are no figures of workers."""
+_FIGURES: dict[str, MetricDefinition[ProcessorStatus]] = {
+    **_of(rows_of(ShardFigures), lambda status: status.shard_figures),
+    **_of(rows_of(WorkerFigures), lambda status: status.worker_figures),
+    **_of(RATES, lambda status: status.per_s),
+    **_of(TOTALS, lambda status: status.counts),
+}
+_PROCESSOR_VALUES = {name: metric.of for name, metric in _FIGURES.items()} | _COMPUTED
 
 PROCESSOR_METRICS: dict[str, MetricDefinition[ProcessorStatus]] = {
     name: MetricDefinition(description, _PROCESSOR_VALUES[name]) for name, description in ALERT_METRICS.items()
@@ -126,49 +134,16 @@ SERVER_METRICS: dict[str, MetricDefinition[ServerStatus]] = {
 }
 """Metrics of a server. Its name is the value of the label `processor`, so that rules select servers like processors."""
 
-BUCKET_METRICS: dict[str, MetricDefinition[ShardStatus]] = {
-    "bucket_backlog_events": MetricDefinition("backlog of a bucket in events", lambda shard: shard.backlog_events),
-    "bucket_lag_seconds": MetricDefinition("lag of a bucket in seconds", lambda shard: shard.lag_s),
-    "bucket_events_in_per_second": MetricDefinition(
-        "events read per second of a bucket", lambda shard: shard.events_in_per_s
-    ),
-    "bucket_low_watermark_seconds": MetricDefinition(
-        "low watermark of a bucket in seconds since 1970, UTC",
-        lambda shard: None if shard.low_watermark_ms is None else shard.low_watermark_ms / 1000,
-    ),
-    "bucket_hot_key_share": MetricDefinition(
-        "share of the most frequent key in the recent events of a bucket, from 0 to 1; estimated",
-        lambda shard: shard.hot_key_share if shard.hot_key else None,
-    ),
-    "bucket_state_bytes": MetricDefinition(
-        "size of the state of a bucket on the disk of its owner", lambda shard: shard.state_bytes
-    ),
-    "bucket_backup_age_seconds": MetricDefinition(
-        "seconds since the newest backup of a bucket", lambda shard: shard.backup_age_s
-    ),
-}
+BUCKET_METRICS: dict[str, MetricDefinition[ShardStatus]] = _of(rows_of(ShardStatus), _itself, "bucket_")
 """Metrics of a shard, with the label `bucket`."""
 
 WORKER_METRICS: dict[str, MetricDefinition[WorkerStatus]] = {
-    "worker_events_in_per_second": MetricDefinition(
-        "events read per second by a worker", lambda worker: worker.events_in_per_s
-    ),
-    "worker_cpu_cores": MetricDefinition("processor cores that a worker uses", lambda worker: worker.cpu_cores),
+    **_of(rows_of(WorkerFigures), _itself, "worker_"),
+    **_of(RATES, lambda worker: worker.per_s, "worker_"),
     "worker_busy_share": MetricDefinition(
         "share of the time in which a worker processes events, from 0 to 1", lambda worker: worker.busy_share
     ),
-    "worker_idle_share": MetricDefinition(
-        "share of the time in which a worker has no events to process", lambda worker: worker.idle_share
-    ),
-    "worker_blocked_share": MetricDefinition(
-        "share of the time in which a worker waits until a checkpoint ends, because Kafka, a store or a sink is slow",
-        lambda worker: worker.blocked_share,
-    ),
-    "worker_memory_bytes": MetricDefinition("memory of a worker", lambda worker: worker.memory_bytes),
     "worker_buckets": MetricDefinition("buckets that a worker owns", lambda worker: len(worker.buckets)),
-    "worker_checkpoint_age_seconds": MetricDefinition(
-        "seconds since a worker's last checkpoint", lambda worker: worker.checkpoint_age_s
-    ),
 }
 """Metrics of a worker, with the label `worker`."""
 

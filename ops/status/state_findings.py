@@ -197,7 +197,7 @@ def _impact(status: ProcessorStatus) -> str:
     """Return the backlog, the lag, and the categories that receive nothing, as the rest of a sentence."""
     lag = f" and its lag {human_duration(status.lag_s)}" if status.lag_s and status.backlog_events else ""
     written = ", ".join((*status.node.outputs, *status.node.sinks))
-    is_silent = written and not status.total("events_out_per_s")
+    is_silent = written and not status.per_s.events_out
     outputs = f" {written} receives no new records." if is_silent else ""
     return f"{backlog_of(status)}{lag}.{outputs}"
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Annotated
 
+from ...processors import Counts, Figure, ShardFigures, WorkerFigures, together
 from ...processors.lookups import TableSize
 from ...processors.time import NEVER_MS
 from ...state.backups import is_late
@@ -22,53 +25,39 @@ WAITS_S = 20.0
 """The time from which a call of a sink or a store counts as an outage, in seconds."""
 
 
-@dataclass(frozen=True)
-class ShardStatus:
-    """The status of a shard. A figure that only its worker reports is None without a recent report.
+class ShardStatus(ShardFigures, frozen=True, kw_only=True):
+    """The status of a shard. A figure that only its worker measures has its default without a recent report.
 
     Args:
         bucket: its bucket number.
         owner: the worker that owns it; empty if no worker reports it.
-        backlog_events: input events after the committed offsets; None if unknown.
-        backlog_bytes: their size, estimated from the mean size of earlier events; None if unknown.
-        lag_s: the time since the oldest event of the backlog arrived, in seconds; 0 without a backlog, None if unknown.
-        retention_remaining_s: seconds until Kafka may delete that event; None if it never does, or without a backlog.
-        events_in_per_s: events read per second.
-        events_out_per_s: records written per second.
-        low_watermark_ms: its low watermark at its last checkpoint (milliseconds since 1970, UTC); None before the first.
         idle: whether its worker reports that all its inputs are idle. An idle shard does not hold back other shards.
         held_by: the input or processor that holds back its low watermark; empty if its own events do.
         catching_up: whether it processes events again to rebuild its state, without outputs.
-        backup_age_s: the age of its newest backup in seconds; None if unknown.
-        retries: the number of events that wait for a retry; not part of the backlog.
         hot_key: the most frequent key of its recent events, as its worker reports it; empty without enough events.
-        hot_key_share: the share of that key, from 0 to 1.
-        state_bytes: the size of its state on the disk of its owner; None if unknown, or without a local state.
         blocked_by: the open transaction that it waits for, and how to end it; empty without one.
     """
 
     bucket: int
     owner: str
-    backlog_events: int | None
-    backlog_bytes: int | None
-    lag_s: float | None
-    retention_remaining_s: float | None
-    events_in_per_s: float
-    events_out_per_s: float
-    low_watermark_ms: int | None
+    backlog_events: Annotated[int | None, Figure("input events after the committed offsets")]
+    backlog_bytes: Annotated[int | None, Figure("size of the backlog, estimated from the mean size of earlier events")]
+    lag_s: Annotated[float | None, Figure("seconds that the oldest event of the backlog has waited")]
+    retention_remaining_s: Annotated[
+        float | None,
+        Figure("seconds until Kafka may delete the oldest event of the backlog"),
+    ]
+    events_in_per_s: Annotated[float, Figure("events read per second")]
+    events_out_per_s: Annotated[float, Figure("records written per second")]
+    low_watermark_ms: Annotated[int | None, Figure("low watermark at the last checkpoint, in seconds since 1970, UTC")]
     idle: bool
     held_by: str
-    catching_up: bool
-    backup_age_s: float | None
-    retries: int = 0
+    catching_up: bool = False
     hot_key: str = ""
-    hot_key_share: float = 0.0
-    state_bytes: int | None = None
     blocked_by: str = ""
 
 
-@dataclass(frozen=True)
-class WorkerStatus:
+class WorkerStatus(WorkerFigures, frozen=True, kw_only=True):
     """The status of a worker, from its reports.
 
     Args:
@@ -80,30 +69,11 @@ class WorkerStatus:
         report_age_s: seconds since its last report.
         outage_s: the seconds of these for which Kafka did not answer, as far as the observer noticed it.
         buckets: the buckets that it owns.
-        events_in_per_s: events read per second.
-        bytes_in_per_s: bytes read per second.
-        events_out_per_s: records written per second.
-        bytes_out_per_s: bytes written per second.
-        checkpoint_age_s: seconds since its last checkpoint; None before the first.
-        checkpoint_duration_s: the duration of that checkpoint in seconds.
-        checkpoint_running_s: for how many seconds the checkpoint in progress has run; None without one.
-        cpu_cores: the CPU cores that it uses on average.
-        idle_share: the share of the time in which its loop had no events to process, from 0 to 1; None if unknown.
-        blocked_share: the share in which its loop waited until a checkpoint ended, because Kafka, a store or a sink is slow.
-        memory_bytes: its memory.
-        restarts: its restarts after failures within the last hour, of the present version.
+        counts: its counts since its start.
+        per_s: the counts per second.
         crash_loop_since_ms: the first restart of its crash loop (milliseconds since 1970, UTC); None without one.
-        dead_letters_per_s: dead letters written per second.
-        events_in: events read, since its start.
-        late_events: events after their watermark, since its start.
-        dropped_events: late events that no window accepted, since its start.
-        dropped_per_s: the same per second.
-        disk_free_share: the free share of the disk with its state folder, from 0 to 1; None if unknown.
-        backup_interval_s: seconds between its backups; None without backups.
-        backup_outage_s: for how many seconds the backup store has answered no attempt; None while it answers.
         end_reason: empty while it runs; then "stopped", or its error.
         table: the size of its lookup table in memory; None without one.
-        standby_shards: the number of other workers' shards that its machine can take over without a download; None without `--standby`.
         waits_for: the sink, store or other service for whose answer it has waited longest, or the processor's code; empty without one.
         waits_s: for how long, in seconds.
     """
@@ -115,33 +85,14 @@ class WorkerStatus:
     started_ms: int
     report_age_s: float
     buckets: tuple[int, ...]
-    events_in_per_s: float
-    bytes_in_per_s: float
-    events_out_per_s: float
-    bytes_out_per_s: float
-    checkpoint_age_s: float | None
-    checkpoint_duration_s: float
-    cpu_cores: float
-    memory_bytes: int
-    restarts: int
+    counts: Counts
+    per_s: Counts
     crash_loop_since_ms: int | None
-    dead_letters_per_s: float
-    events_in: int
-    late_events: int
-    dropped_events: int
-    dropped_per_s: float
-    disk_free_share: float | None
-    backup_interval_s: float | None
     end_reason: str
     table: TableSize | None = None
-    standby_shards: int | None = None
     outage_s: float = 0.0
-    idle_share: float | None = None
-    blocked_share: float | None = None
     waits_for: str = ""
     waits_s: float = 0.0
-    checkpoint_running_s: float | None = None
-    backup_outage_s: float | None = None
 
     @property
     def is_in_code(self) -> bool:
@@ -255,11 +206,25 @@ class ProcessorStatus:
         by_start = sorted(self.running_workers, key=lambda worker: worker.started_ms, reverse=True)
         return tuple(dict.fromkeys(worker.version for worker in by_start if worker.version is not None))
 
-    @property
-    def state_bytes(self) -> int | None:
-        """The size of its local states; None if the size of none is known."""
-        sizes = [shard.state_bytes for shard in self.shards if shard.state_bytes is not None]
-        return sum(sizes) if sizes else None
+    @cached_property
+    def shard_figures(self) -> ShardFigures:
+        """The figures of its shards together."""
+        return together(ShardFigures, self.shards)
+
+    @cached_property
+    def worker_figures(self) -> WorkerFigures:
+        """The figures of its running workers together."""
+        return together(WorkerFigures, self.running_workers)
+
+    @cached_property
+    def counts(self) -> Counts:
+        """The counts of its running workers since their starts."""
+        return together(Counts, [worker.counts for worker in self.running_workers])
+
+    @cached_property
+    def per_s(self) -> Counts:
+        """The counts of its running workers per second."""
+        return together(Counts, [worker.per_s for worker in self.running_workers])
 
     @property
     def lookup_tables(self) -> tuple[TableSize, ...]:
@@ -269,14 +234,15 @@ class ProcessorStatus:
     @property
     def dead_letter_share(self) -> float:
         """Dead letters as a share of the events read, from 0 to 1."""
-        events_in_per_s = self.total("events_in_per_s")
-        return min(self.total("dead_letters_per_s") / events_in_per_s, 1.0) if events_in_per_s else 0.0
+        return self._share_of_events(self.per_s.dead_letters)
 
     @property
     def dropped_share(self) -> float:
         """Events dropped as too late as a share of the events read, from 0 to 1."""
-        events_in_per_s = self.total("events_in_per_s")
-        return min(self.total("dropped_per_s") / events_in_per_s, 1.0) if events_in_per_s else 0.0
+        return self._share_of_events(self.per_s.dropped)
+
+    def _share_of_events(self, per_s: float) -> float:
+        return min(per_s / self.per_s.events_in, 1.0) if self.per_s.events_in else 0.0
 
     @property
     def backlog_events(self) -> int | None:
@@ -285,11 +251,6 @@ class ProcessorStatus:
             return None
         counts = [shard.backlog_events for shard in self.shards if shard.backlog_events is not None]
         return sum(counts) if len(counts) == len(self.shards) else None
-
-    @property
-    def retries(self) -> int:
-        """The number of events that wait for a retry."""
-        return sum(shard.retries for shard in self.shards)
 
     @property
     def backlog_bytes(self) -> int | None:
@@ -319,19 +280,16 @@ class ProcessorStatus:
     @property
     def backup_outage_s(self) -> float | None:
         """For how many seconds the backup store has answered no worker's attempt, if for `WAITS_S`; None otherwise."""
-        outages_s = [worker.backup_outage_s for worker in self.running_workers if worker.backup_outage_s is not None]
-        return max((outage_s for outage_s in outages_s if outage_s >= WAITS_S), default=None)
+        outage_s = self.worker_figures.backup_outage_s
+        return outage_s if outage_s is not None and outage_s >= WAITS_S else None
 
     @property
     def is_backup_late(self) -> bool | None:
         """Whether the newest backup of a shard is older than its interval allows, or the backup store does not answer; None without backups."""
         if self.backup_outage_s is not None:
             return True
-        intervals_s = [
-            worker.backup_interval_s for worker in self.running_workers if worker.backup_interval_s is not None
-        ]
-        age_s = self.backup_age_s
-        return None if age_s is None or not intervals_s else is_late(age_s, max(intervals_s))
+        age_s, interval_s = self.shard_figures.backup_age_s, self.worker_figures.backup_interval_s
+        return None if age_s is None or interval_s is None else is_late(age_s, interval_s)
 
     @property
     def low_watermark_ms(self) -> int | None:
@@ -370,21 +328,12 @@ class ProcessorStatus:
         ]
         return max(waiting, key=lambda worker: worker.waits_s, default=None)
 
-    @property
-    def backup_age_s(self) -> float | None:
-        """The longest age of a shard's newest backup in seconds; None if no backup is known."""
-        return max((shard.backup_age_s for shard in self.shards if shard.backup_age_s is not None), default=None)
-
     def unsaved_s(self, worker: WorkerStatus) -> float | None:
         """Return the seconds that a reading worker has waited for a checkpoint despite a backlog; None for other workers."""
         lags_s = [shard.lag_s or 0.0 for shard in self.shards if shard.owner == worker.worker and shard.backlog_events]
-        if not lags_s or not worker.events_in_per_s or worker.checkpoint_age_s is None:
+        if not lags_s or not worker.per_s.events_in or worker.checkpoint_age_s is None:
             return None
         return min(worker.checkpoint_age_s, max(lags_s))
-
-    def total(self, field: str) -> float:
-        """Return the sum of a `WorkerStatus` field over the running workers."""
-        return float(sum(getattr(worker, field) for worker in self.running_workers))
 
 
 def _event_time_ms(shard: ShardStatus) -> int:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from ...processors.time import NEVER_MS
 from ...transport import OpenTransaction, Position
 from ...transport.tables import WatermarkOwner, WatermarkStatement
 from ..deploy import DeployedProcessor, crash_loop_since
-from ..kernel import SILENT_AFTER_S, Node, Outage, ReportInterval, ShardReport
+from ..kernel import SILENT_AFTER_S, Node, Outage, Report, ReportInterval, ShardReport
 from .bus_figures import BusFigures
 from .status import ProcessorStatus, ShardStatus, WorkerStatus
 
@@ -171,7 +173,6 @@ def _shard_status(
 ) -> ShardStatus:
     low_ms = None if watermark is None or watermark.low_ms == NEVER_MS else watermark.low_ms
     return ShardStatus(
-        bucket=bucket,
         owner=report.owner,
         backlog_events=backlog.events,
         backlog_bytes=backlog.size(report.event_bytes),
@@ -182,13 +183,8 @@ def _shard_status(
         low_watermark_ms=low_ms,
         idle=watermark is not None and watermark.idle and report.shard is not None,
         held_by="" if watermark is None else watermark.held_by,
-        catching_up=report.shard is not None and report.shard.catching_up,
-        backup_age_s=None if report.shard is None else report.shard.backup_age_s,
-        retries=0 if report.shard is None else report.shard.retries,
-        hot_key="" if report.shard is None else report.shard.hot_key,
-        hot_key_share=0.0 if report.shard is None else report.shard.hot_key_share,
-        state_bytes=None if report.shard is None else report.shard.state_bytes,
         blocked_by="" if backlog.blocked_by is None else backlog.blocked_by.report(now_ms),
+        **({"bucket": bucket} if report.shard is None else _passed_on(report.shard, ShardStatus)),
     )
 
 
@@ -197,38 +193,20 @@ def _worker_status(interval: ReportInterval, now_ms: int, outage: Outage) -> Wor
     clock_error_ms = worker_ms - now_ms
     restarts_ms = [at_ms - clock_error_ms for at_ms in last.restarts_ms if at_ms > worker_ms - HOUR_MS]
     return WorkerStatus(
-        worker=last.worker,
-        host=last.host,
-        pid=last.pid,
-        deployment=last.deployment,
-        started_ms=last.started_ms - clock_error_ms,
         report_age_s=max(0.0, (now_ms - interval.arrived_ms) / 1000),
-        buckets=tuple(shard.bucket for shard in last.shards),
-        events_in_per_s=interval.rate(lambda counts: counts.events_in),
-        bytes_in_per_s=interval.rate(lambda counts: counts.bytes_in),
-        events_out_per_s=interval.rate(lambda counts: counts.events_out),
-        bytes_out_per_s=interval.rate(lambda counts: counts.bytes_out),
-        checkpoint_age_s=None if last.last_checkpoint_ms is None else (worker_ms - last.last_checkpoint_ms) / 1000,
-        checkpoint_duration_s=last.checkpoint_duration_s,
-        cpu_cores=(last.cpu_s - interval.first.cpu_s) / interval.seconds if interval.seconds else 0.0,
-        memory_bytes=last.memory_bytes,
-        restarts=len(restarts_ms),
-        crash_loop_since_ms=crash_loop_since(restarts_ms, now_ms),
-        dead_letters_per_s=interval.rate(lambda counts: counts.dead_letters),
-        events_in=last.counts.events_in,
-        late_events=last.counts.late,
-        dropped_events=last.counts.dropped,
-        dropped_per_s=interval.rate(lambda counts: counts.dropped),
-        disk_free_share=last.disk_free_share,
-        backup_interval_s=last.backup_interval_s,
-        end_reason=last.end_reason,
-        table=last.table,
-        standby_shards=last.standby_shards,
         outage_s=outage.seconds_since(interval.arrived_ms),
+        buckets=tuple(shard.bucket for shard in last.shards),
+        per_s=interval.per_s,
+        checkpoint_age_s=None if last.last_checkpoint_ms is None else (worker_ms - last.last_checkpoint_ms) / 1000,
+        cpu_cores=(last.cpu_s - interval.first.cpu_s) / interval.seconds if interval.seconds else 0.0,
         idle_share=interval.share(lambda report: report.idle_s),
         blocked_share=interval.share(lambda report: report.blocked_s),
-        waits_for=last.waits_for,
-        waits_s=last.waits_s,
-        checkpoint_running_s=last.checkpoint_running_s,
-        backup_outage_s=last.backup_outage_s,
+        restarts=len(restarts_ms),
+        crash_loop_since_ms=crash_loop_since(restarts_ms, now_ms),
+        **{**_passed_on(last, WorkerStatus), "started_ms": last.started_ms - clock_error_ms},
     )
+
+
+def _passed_on(report: Report | ShardReport, status: type[Struct]) -> dict[str, Any]:
+    """Return the fields of a report that a status has as they are."""
+    return {name: getattr(report, name) for name in report.__struct_fields__ if name in status.__struct_fields__}

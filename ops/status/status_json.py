@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from msgspec import structs
+
+from ...processors import RATES, TOTALS, Counts
 from .status import ClusterStatus, ProcessorStatus, WorkerStatus
 
 
@@ -30,25 +33,25 @@ def _processor_to_json(status: ProcessorStatus) -> dict[str, Any]:
         "backlog_events": status.backlog_events,
         "backlog_bytes": status.backlog_bytes,
         "lag_s": status.lag_s,
-        "events_in_per_s": status.total("events_in_per_s"),
-        "bytes_in_per_s": status.total("bytes_in_per_s"),
-        "events_out_per_s": status.total("events_out_per_s"),
-        "bytes_out_per_s": status.total("bytes_out_per_s"),
-        "late_events": int(status.total("late_events")),
-        "dropped_events": int(status.total("dropped_events")),
         "low_watermark_ms": status.low_watermark_ms,
         "skewed_bucket": None if status.skewed_shard is None else status.skewed_shard.bucket,
         "watermark_lag_s": status.watermark_lag_s,
-        "backup_age_s": status.backup_age_s,
-        "state_bytes": status.state_bytes,
-        "retries": status.retries,
         "loop": None if status.loop is None else asdict(status.loop),
         "dead_letters": status.dead_letters,
         "failed_queries": status.failed_queries,
         "workers": [_worker_to_json(worker) for worker in status.workers],
-        "shards": [asdict(shard) for shard in status.shards],
+        "shards": [structs.asdict(shard) for shard in status.shards],
+        **structs.asdict(status.shard_figures),
+        **structs.asdict(status.worker_figures),
+        **_of_counts(status.counts, status.per_s),
     }
 
 
 def _worker_to_json(worker: WorkerStatus) -> dict[str, Any]:
-    return {**asdict(worker), "is_silent": worker.is_silent, "busy_share": worker.busy_share}
+    values = structs.asdict(worker)
+    counts, per_s = values.pop("counts"), values.pop("per_s")
+    return {**values, **_of_counts(counts, per_s), "is_silent": worker.is_silent, "busy_share": worker.busy_share}
+
+
+def _of_counts(counts: Counts, per_s: Counts) -> dict[str, Any]:
+    return {row.name: row.of(counts) for row in TOTALS} | {row.name: row.of(per_s) for row in RATES}

@@ -7,37 +7,28 @@ from datetime import timedelta
 from typing import Literal, TypeAlias, get_args
 
 from ..errors import DeclarationError
+from ..figures import FIGURE_METRICS
 from ..validation import did_you_mean, expect_types
 
 AlertSeverity: TypeAlias = Literal["critical", "warning"]
 """The severity of an alert: critical if it needs action now."""
 
-ALERT_METRICS: dict[str, str] = {
+ALERT_METRICS: dict[str, str] = FIGURE_METRICS | {
     "backlog_events": "backlog in events: input events after the committed offsets",
     "backlog_bytes": "backlog in bytes, estimated from the mean event size",
     "lag_seconds": "lag: seconds that the oldest event of the backlog has waited",
     "skewed_bucket_lag_seconds": "lag in seconds of the slowest bucket if most others have less than a tenth of it, else 0",
     "retention_remaining_share": "remaining retention of the oldest backlog event, as a share from 0 to 1; the lowest of all buckets",
-    "events_in_per_second": "events read per second",
-    "events_out_per_second": "records written per second",
-    "bytes_in_per_second": "bytes read per second",
-    "bytes_out_per_second": "bytes written per second",
     "watermark_lag_seconds": "watermark lag: seconds between the low watermark and the current time; absent while all buckets are idle",
     "watermark_stall_seconds": "seconds without progress of the low watermark despite a backlog, as measured by this observer",
     "checkpoint_age_seconds": "seconds since the last checkpoint of a worker with unsaved events; the longest of all workers",
     "checkpoint_duration_seconds": "duration of the running checkpoint or of the last one in seconds, the longest of all workers; 0 if none runs or ended recently",
-    "disk_free_share": "free share of the disk with the state, from 0 to 1; the least of all workers",
     "lookup_table_rows": "rows of a lookup table in memory; the most of all workers",
     "lookup_table_bytes": "size of the messages with the rows of a lookup table; the most of all workers",
     "lookup_table_unread": "messages that a lookup table had not applied at its last check; the most of all workers",
-    "backup_age_seconds": "seconds since the newest backup of a shard; the longest of all shards",
     "backup_late": "1 if the newest backup of a shard is older than its interval allows, or the backup store does not answer; else 0",
-    "state_bytes": "size of the states on the workers' disks",
     "dead_letters": "pending dead letters: neither retried nor dropped",
-    "dead_letters_per_second": "dead letters written per second",
     "dead_letter_share": "dead letters as a share of the events read, from 0 to 1",
-    "late_events": "events that arrived after the watermark, since the workers started",
-    "dropped_events": "late events that no window accepted, dropped or written to the category of late events, since the workers started",
     "dropped_share": "events dropped as too late as a share of the events read recently, from 0 to 1",
     "workers": "running workers",
     "waiting_seconds": "seconds for which a worker has waited for a sink, a store, a lookup, a backup, the bucket of a changelog or another Kafka cluster that does not answer; the most of all workers",
@@ -49,7 +40,6 @@ ALERT_METRICS: dict[str, str] = {
     "unsupervised": "1 if a worker runs without the supervisor that would restart it, else 0",
     "lost": "1 if its workers disappeared without a last report, else 0",
     "outputs_missing": "outputs that do not exist, so that workers fail when they write them",
-    "restarts": "restarts of the present version after failures in the last hour",
     "buckets_blocked": "buckets whose reader waits for a transaction that has been open for more than 10 s",
     "buckets_unowned": "buckets with a backlog and without an owner",
 }

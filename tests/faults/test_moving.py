@@ -68,7 +68,7 @@ def events_in(bus: KafkaBus, processor: str) -> int:
     with closing(ReportReader.open(bus, datetime.now(UTC) - timedelta(minutes=10))) as reports:
         reports.read()
         intervals = reports.intervals(time.time_ns() // 1_000_000)
-    return sum(interval.last.counts.events_in for (name, _), interval in intervals.items() if name == processor)
+    return int(sum(interval.last.counts.events_in for (name, _), interval in intervals.items() if name == processor))
 
 
 def test_a_quick_restart_moves_nothing(

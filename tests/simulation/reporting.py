@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import penstock as ps
 from penstock.ops.kernel import REPORT_INTERVAL_S, REPORTS, STOPPED, Report, Worker, node_of
 from penstock.ops.kernel.checkpoint.transaction_sweeper import sweeping
-from penstock.ops.kernel.telemetry.reports import Counts, report_message
+from penstock.ops.kernel.telemetry.reports import report_message
+from penstock.processors import Counts
 
 if TYPE_CHECKING:
     from .machines import Machine
@@ -61,14 +62,14 @@ class Reporting:
     def _send(self, end_reason: str) -> None:
         now_ms, identity = self._world.clock.now_ms(), self._machine.identity
         report = Report(
-            self._node,
-            identity,
-            "",
-            0,
-            self._started_ms,
-            now_ms,
-            (),
-            Counts(),
+            node=self._node,
+            worker=identity,
+            host="",
+            pid=0,
+            started_ms=self._started_ms,
+            at_ms=now_ms,
+            shards=(),
+            counts=Counts(),
             end_reason=end_reason,
             until_end=self._until_end,
         )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.ops.kernel import Node, Report, ShardReport
-from penstock.ops.kernel.telemetry.reports import Counts
 from penstock.ops.status import ClusterStatus, ProcessorStatus
 from penstock.ops.status.findings import findings_of
 from penstock.ops.status.status import ShardStatus, WorkerStatus
+from penstock.processors import Counts
 
 NODE = Node("scorer", "stateless", ("enriched",), ("scored",), "scorer.dead_letters", 1.0)
 NOW_MS = 1_700_000_000_000
@@ -30,7 +30,7 @@ def shard_status(bucket: int = 0, **fields: Any) -> ShardStatus:
         "catching_up": False,
         "backup_age_s": None,
     }
-    return ShardStatus(bucket, **{**defaults, **fields})
+    return ShardStatus(**{"bucket": bucket, **defaults, **fields})
 
 
 def worker_status(name: str = "one", **fields: Any) -> WorkerStatus:
@@ -42,26 +42,19 @@ def worker_status(name: str = "one", **fields: Any) -> WorkerStatus:
         "started_ms": NOW_MS - 60_000,
         "report_age_s": 1.0,
         "buckets": (0,),
-        "events_in_per_s": 0.0,
-        "bytes_in_per_s": 0.0,
-        "events_out_per_s": 0.0,
-        "bytes_out_per_s": 0.0,
+        "counts": Counts(),
+        "per_s": Counts(),
         "checkpoint_age_s": 1.0,
         "checkpoint_duration_s": 0.01,
         "cpu_cores": 0.1,
         "memory_bytes": 1,
         "restarts": 0,
         "crash_loop_since_ms": None,
-        "dead_letters_per_s": 0.0,
-        "events_in": 0,
-        "late_events": 0,
-        "dropped_events": 0,
-        "dropped_per_s": 0.0,
         "disk_free_share": 0.5,
         "backup_interval_s": None,
         "end_reason": "",
     }
-    return WorkerStatus(name, **{**defaults, **fields})
+    return WorkerStatus(**{"worker": name, **defaults, **fields})
 
 
 def processor_status(
@@ -79,6 +72,13 @@ def cluster_status(*processors: ProcessorStatus, at_ms: int = NOW_MS) -> Cluster
     return ClusterStatus(at_ms, processors, findings_of(processors))
 
 
+def shard_report(bucket: int, events_in: int, at_ms: int = NOW_MS) -> ShardReport:
+    """Return the report of a shard that has read that many events, and written half as many records."""
+    return ShardReport(
+        bucket=bucket, position={"enriched": events_in}, events_in=events_in, events_out=events_in // 2, low_ms=at_ms
+    )
+
+
 def report(at_ms: int, events_in: int = 0, **fields: Any) -> Report:
     """Return the report of a worker of bucket 0 that has read that many events of 100 bytes each."""
     defaults: dict[str, Any] = {
@@ -87,7 +87,7 @@ def report(at_ms: int, events_in: int = 0, **fields: Any) -> Report:
         "host": "here",
         "pid": 7,
         "started_ms": NOW_MS - 60_000,
-        "shards": (ShardReport(0, {"enriched": events_in}, events_in, events_in // 2, NOW_MS),),
+        "shards": (shard_report(0, events_in),),
         "counts": Counts(events_in=events_in, bytes_in=100 * events_in, events_out=events_in // 2),
     }
     return Report(**{**defaults, "at_ms": at_ms, **fields})

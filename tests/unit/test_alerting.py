@@ -50,7 +50,7 @@ from penstock.ops.status.alerts.rules import DEFAULTS, Alerting, Rule, rules_of
 from penstock.ops.status.alerts.webhook_formats import WebhookFormat
 from penstock.ops.status.metrics import _PROCESSOR_VALUES, PROCESSOR_METRICS, SERVER_METRICS
 from penstock.ops.status.status import WorkerStatus
-from penstock.processors import DeclarationError, PenstockError
+from penstock.processors import Counts, DeclarationError, PenstockError
 from penstock.processors.apps import AppName
 from penstock.processors.declare import ALERT_METRICS, SERVER_ALERT_METRICS
 from penstock.transport import (
@@ -978,7 +978,7 @@ def test_a_processor_without_progress_is_one_incident(worker: WorkerStatus, rule
 def test_an_alert_that_fired_before_its_cause_does_not_resolve_by_it() -> None:
     """A notification that the lag has resolved would be wrong while nothing is processed."""
     shard = shard_status(backlog_events=5_000, lag_s=4_000.0)
-    lagging = processor_status(shard, workers=(worker_status(events_in_per_s=1.0),))
+    lagging = processor_status(shard, workers=(worker_status(per_s=Counts(events_in=1.0)),))
     lost = processor_status(shard, workers=(worker_status(report_age_s=300.0),))
     alerts, sent = Alerts(), []
     for number, status in enumerate([lagging] * 20 + [lost] * 60):
@@ -1022,7 +1022,7 @@ def test_a_checkpoint_is_slow_while_it_hangs() -> None:
 
 def test_built_in_rules_do_not_fire_without_a_problem() -> None:
     """One processor runs, and another was stopped without a backlog."""
-    reading, idle = worker_status(events_in_per_s=100.0), worker_status("two", checkpoint_age_s=9_000.0)
+    reading, idle = worker_status(per_s=Counts(events_in=100.0)), worker_status("two", checkpoint_age_s=9_000.0)
     shard = shard_status(backlog_events=5, lag_s=2.0, retention_remaining_s=600.0)
     running = processor_status(shard, workers=(reading, idle))
     stopped = processor_status(shard_status(), workers=(worker_status(end_reason="stopped", report_age_s=100.0),))

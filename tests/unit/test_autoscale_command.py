@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from support.deployed import on_a_cluster, stored_versions, version_of
-from support.statuses import NODE, report
+from support.statuses import NODE, report, shard_report
 from typer.testing import CliRunner, Result
 
 from penstock.ops.deploy import DeploymentFiles, NotDeployed, find_deployment
 from penstock.ops.deploy.registry import DesiredState
 from penstock.ops.deploy.version import PodSettings
-from penstock.ops.kernel import REPORTS, Node, ShardReport
+from penstock.ops.kernel import REPORTS, Node
 from penstock.ops.kernel.telemetry.reports import report_message
 from penstock.ops.shell.command_line.main import app
 from penstock.ops.status.commands import autoscale as autoscale_command
@@ -46,7 +46,7 @@ class ObservedBus(MemoryBus):
         """Report a worker that reads ten events per second."""
         now_ms = time.time_ns() // 1_000_000
         for at_ms, events in ((now_ms - 2_000, 10), (now_ms, 30)):
-            shards = tuple(ShardReport(n, {"enriched": 0}, events // 4, 0, at_ms) for n in range(4))
+            shards = tuple(shard_report(n, events // 4, at_ms) for n in range(4))
             self.append(REPORTS.name, report_message(report(at_ms, events, node=node, shards=shards)))
 
     def names(self) -> list[str]:

@@ -38,7 +38,7 @@ from penstock.ops.serve.dashboard.site import PAGE, SiteContent, create_site
 from penstock.ops.shell.command_line.main import app as command
 from penstock.ops.status import Alerts
 from penstock.ops.status.alerts.alert_states import ActiveAlert
-from penstock.processors import PenstockError
+from penstock.processors import Counts, PenstockError
 from penstock.processors.apps import AppName
 from penstock.processors.declare import DeadLetter, plan_of
 from penstock.processors.shard import StatePosition
@@ -208,7 +208,7 @@ def open_site(folder: Path, access: Access, app: AppName | None, dry_runner: Dry
 
 
 def polled(at_ms: int = NOW_MS, *, alerts: tuple[ActiveAlert, ...] = (), **fields: Any) -> PolledStatus:
-    status = processor_status(shard_status(0, **fields), workers=(worker_status(events_in_per_s=5.0),))
+    status = processor_status(shard_status(0, **fields), workers=(worker_status(per_s=Counts(events_in=5.0)),))
     return PolledStatus(cluster_status(status, at_ms=at_ms), Alerts({alert.key: alert for alert in alerts}))
 
 

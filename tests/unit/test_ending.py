@@ -10,12 +10,13 @@ from typing import Any, TypeVar
 
 import pytest
 from support.machines import write
+from support.statuses import report
 
 import penstock as ps
 from penstock.ops.kernel import REPORT_INTERVAL_S, REPORTS, SILENT_AFTER_S, Driver, Report, Worker, ends_of, node_of
 from penstock.ops.kernel.loop import WorkerConfig
 from penstock.ops.kernel.loop.until_end import UntilEnd
-from penstock.ops.kernel.telemetry.reports import Counts, report_message
+from penstock.ops.kernel.telemetry.reports import report_message
 from penstock.ops.kernel.testing import InlineExecutor
 from penstock.processors.apps import upstream_of
 from penstock.processors.declare import plan_of
@@ -108,9 +109,11 @@ def run_to_end(worker: Worker, processor: type[ps.Processor], driver: Driver, tu
 
 def report_of(processor: type[ps.Processor], end_reason: str = "") -> Outgoing:
     """Return the report of a worker that runs to the end of its input, or has ended."""
-    return report_message(
-        Report(node_of(processor), "one", "machine", 1, 0, 0, (), Counts(), until_end=True, end_reason=end_reason)
-    )
+    return report_message(reported(processor, "one", until_end=True, end_reason=end_reason))
+
+
+def reported(processor: type[ps.Processor], worker: str, **fields: Any) -> Report:
+    return report(0, node=node_of(processor), worker=worker, shards=(), **fields)
 
 
 def begun(processor: type[ps.Processor]) -> tuple[Driver, MemoryStateFolder]:
@@ -316,8 +319,8 @@ def test_a_run_to_the_end_waits_for_those_before_it() -> None:
 
 def waiting_for_filter(driver: Driver) -> tuple[Worker, UntilEnd, Callable[[], None]]:
     """Return a worker behind `Filter`, its end, and what lets time pass and reports the worker."""
-    forever = Report(node_of(Filter), "two", "machine", 2, 0, 0, (), Counts())
-    own = Report(node_of(Counting), "one", "machine", 3, 0, 0, (), Counts(), until_end=True)
+    forever = reported(Filter, "two")
+    own = reported(Counting, "one", until_end=True)
     driver.bus.writer().send(REPORTS.name, [report_message(forever)])
     write(driver.bus, visits, VISITS)
     worker = worker_of(Counting, driver, MemoryStateFolder())

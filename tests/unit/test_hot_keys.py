@@ -113,7 +113,7 @@ def test_a_worker_reports_the_key(tmp_path: Path) -> None:
         reports.read()
         [interval] = reports.intervals(SystemClock().now_ms()).values()
     own = Count.reads.bucket_of("hot")
-    shares = {shard.bucket: (shard.hot_key == "hot", shard.hot_key_share) for shard in interval.last.shards}
+    shares = {shard.bucket: (shard.hot_key == "hot", shard.hot_key_share or 0.0) for shard in interval.last.shards}
 
     assert shares[own][0]
     assert shares[own][1] > 0.5 > shares[1 - own][1]

@@ -21,7 +21,7 @@ from support.statuses import NODE, NOW_MS, cluster_status, processor_status, rep
 import penstock as ps
 from penstock.ops.kernel import REPORTS, Node, OutageTracker, Report, node_of
 from penstock.ops.kernel.process.identity import count_restart
-from penstock.ops.kernel.telemetry.exposition import CACHE_COUNTERS, HISTOGRAMS, LOOP_COUNTERS, RESTORE_COUNTERS
+from penstock.ops.kernel.telemetry.exposition import COUNTERS, GAUGES, HISTOGRAMS
 from penstock.ops.kernel.telemetry.reports import report_message
 from penstock.ops.status import ClusterStatus, Observer, ProcessorStatus, status_to_json
 from penstock.ops.status.bus_figures import REGISTRATIONS_INTERVAL_MS
@@ -37,6 +37,7 @@ from penstock.ops.status.metrics import (
 )
 from penstock.ops.status.observer import upstream_first
 from penstock.ops.status.prometheus import StatusCollector
+from penstock.processors import Counts
 from penstock.transport import (
     Bucket,
     BusError,
@@ -272,8 +273,8 @@ def test_owners_and_throughput_follow_from_reports() -> None:
     status = world.observe()
 
     assert [shard.owner for shard in status.shards] == ["one", ""]
-    assert status.total("events_in_per_s") == status.shards[0].events_in_per_s == 50.0
-    assert (status.total("bytes_in_per_s"), status.total("events_out_per_s")) == (5_000.0, 25.0)
+    assert status.per_s.events_in == status.shards[0].events_in_per_s == 50.0
+    assert (status.per_s.bytes_in, status.per_s.events_out) == (5_000.0, 25.0)
     assert status.backlog_bytes == 1_000
 
 
@@ -360,7 +361,7 @@ def test_a_restarted_process_counts_from_zero() -> None:
         *(report(NOW_MS - ms, 100 - ms // 100, started_ms=NOW_MS - 9_000) for ms in (8_000, 0)),
     )
 
-    assert world.observe().total("events_in_per_s") == 80 / 8
+    assert world.observe().per_s.events_in == 80 / 8
 
 
 def test_rates_cover_the_configured_window() -> None:
@@ -369,10 +370,10 @@ def test_rates_cover_the_configured_window() -> None:
     ends = ((20_000, 0), (4_000, 16), (2_000, 116), (0, 216))
     world.report(*(report(NOW_MS - before_ms, events) for before_ms, events in ends))
     with closing(Observer.open(world.bus, [NODE], now_ms=lambda: world.now_ms, rate_window_s=3.0)) as observer:
-        recent = observer.observe().processors[0].total("events_in_per_s")
+        recent = observer.observe().processors[0].per_s.events_in
 
     assert recent == 100 / 2
-    assert world.observe().total("events_in_per_s") == 216 / 20
+    assert world.observe().per_s.events_in == 216 / 20
 
 
 def test_a_worker_is_busy_idle_or_blocked() -> None:
@@ -410,7 +411,7 @@ def test_a_silent_worker_owns_no_bucket_and_has_no_throughput() -> None:
     world.now_ms += 21_000
     status = world.observe()
 
-    assert (status.running_workers, status.total("events_in_per_s"), status.shards[0].owner) == ((), 0.0, "")
+    assert (status.running_workers, status.per_s.events_in, status.shards[0].owner) == ((), 0.0, "")
     assert [finding.kind for finding in findings_of([status])] == ["lost"]
 
 
@@ -598,7 +599,7 @@ BACKLOG: dict[str, Any] = {"backlog_events": 1_200, "backlog_bytes": 5_000_000, 
         ),
         (
             processor_status(
-                shard_status(backlog_events=600, lag_s=40.0), workers=(worker_status(events_in_per_s=1.5),)
+                shard_status(backlog_events=600, lag_s=40.0), workers=(worker_status(per_s=Counts(events_in=1.5)),)
             ),
             "lag",
             Severity.WARNING,
@@ -625,7 +626,7 @@ BACKLOG: dict[str, Any] = {"backlog_events": 1_200, "backlog_bytes": 5_000_000, 
         (
             processor_status(
                 shard_status(backlog_events=1, lag_s=200, retention_remaining_s=100.0),
-                workers=(worker_status(events_in_per_s=1.0),),
+                workers=(worker_status(per_s=Counts(events_in=1.0)),),
             ),
             "retention",
             Severity.CRITICAL,
@@ -634,7 +635,7 @@ BACKLOG: dict[str, Any] = {"backlog_events": 1_200, "backlog_bytes": 5_000_000, 
         (
             processor_status(
                 shard_status(backlog_events=1, lag_s=80.0),
-                workers=(worker_status(events_in_per_s=5.0, checkpoint_age_s=90.0),),
+                workers=(worker_status(per_s=Counts(events_in=5.0), checkpoint_age_s=90.0),),
             ),
             "checkpoint",
             Severity.WARNING,
@@ -668,14 +669,14 @@ BACKLOG: dict[str, Any] = {"backlog_events": 1_200, "backlog_bytes": 5_000_000, 
             "Bucket 2, owned by worker one, lags 10 min",
         ),
         (
-            processor_status(shard_status(), workers=(worker_status(dead_letters_per_s=0.5),), dead_letters=9),
+            processor_status(shard_status(), workers=(worker_status(per_s=Counts(dead_letters=0.5)),), dead_letters=9),
             "dead letters",
             Severity.WARNING,
             "30 events per minute; 9 dead letters are pending",
         ),
         (
             processor_status(
-                shard_status(), workers=(worker_status(dead_letters_per_s=0.5, events_in_per_s=2.0),), dead_letters=9
+                shard_status(), workers=(worker_status(per_s=Counts(dead_letters=0.5, events_in=2.0)),), dead_letters=9
             ),
             "dead letters",
             Severity.WARNING,
@@ -745,7 +746,7 @@ def test_processors_without_problems_have_no_findings() -> None:
     saved = processor_status(
         shard_status(),
         shard_status(1, backlog_events=4, lag_s=0.5),
-        workers=(worker_status(events_in_per_s=9.0, checkpoint_age_s=55.0),),
+        workers=(worker_status(per_s=Counts(events_in=9.0), checkpoint_age_s=55.0),),
     )
     begun = processor_status(
         shard_status(held_by="x has had none", low_watermark_ms=None),
@@ -827,11 +828,18 @@ def test_metrics_have_values_for_a_processor_without_problems() -> None:
     assert {name for name, value in values.items() if value is None} == {
         "retention_remaining_share",
         "backup_age_seconds",
+        "backup_interval_seconds",
         "backup_late",
+        "backup_outage_seconds",
+        "blocked_share",
         "checkpoint_age_seconds",
+        "checkpoint_running_seconds",
+        "hot_key_share",
+        "idle_share",
         "lookup_table_rows",
         "lookup_table_bytes",
         "lookup_table_unread",
+        "standby_shards",
         "state_bytes",
     }
     assert values["workers"] == 1
@@ -866,20 +874,29 @@ def test_the_documentation_lists_each_metric() -> None:
         **SERVER_METRICS,
     }
 
-    assert [name for name, metric in metrics.items() if f"| `{name}` | {metric.description} |" not in monitoring] == []
-    counters = {*RESTORE_COUNTERS, *LOOP_COUNTERS, *CACHE_COUNTERS}
-    assert [name for name in counters if f"`_{name}_total`" not in monitoring] == []
+    rows = [line for line in monitoring.splitlines() if line.startswith("| `")]
+    assert [
+        name
+        for name, metric in metrics.items()
+        if not any(f"| `{name}` |" in row and f"| {metric.description}" in row for row in rows)
+    ] == []
+    own = [
+        *(f"{name}_total" for name in COUNTERS),
+        *GAUGES,
+        *(f"{name}_seconds" for name in HISTOGRAMS),
+    ]
+    assert [name for name in own if not re.search(rf"`(penstock_worker)?_{name}`", monitoring)] == []
     assert used <= {
         *metrics,
         *(f"worker_{name}_seconds_bucket" for name in HISTOGRAMS),
-        *(f"worker_{name}_total" for name in counters),
+        *(f"worker_{name}_total" for name in COUNTERS),
     }
 
 
 @pytest.mark.parametrize(("dropped", "is_found"), [(0, False), (15, False), (25, True)])
 def test_events_that_are_dropped_as_too_late_are_a_finding(dropped: int, *, is_found: bool) -> None:
     """Their share must exceed a limit: the default watermark expects one late event in a hundred."""
-    status = processor_status(shard_status(), workers=(worker_status(events_in=1_000, dropped_events=dropped),))
+    status = processor_status(shard_status(), workers=(worker_status(counts=Counts(events_in=1_000, dropped=dropped)),))
     found = [finding for finding in findings_of([status]) if finding.kind == "late events"]
 
     assert [finding.message.partition(" were ")[0] for finding in found] == [

@@ -12,6 +12,7 @@ from support.statuses import NOW_MS, processor_status, shard_status, worker_stat
 from penstock.ops.status.autoscaling.load_sample import ScalingDecision, ScalingLimits
 from penstock.ops.status.autoscaling.policy import ScalingPolicy
 from penstock.ops.status.status import ShardStatus
+from penstock.processors import Counts
 
 INTERVAL_S = 10
 CAPACITY = 1_000.0
@@ -41,7 +42,8 @@ class SimulatedProcessor:
         oldest_s = self.backlog / read if read else 0.0
         busy = self.cpu * read / (self.workers * self.capacity)
         workers = [
-            worker_status(str(n), events_in_per_s=read / self.workers, cpu_cores=busy) for n in range(self.workers)
+            worker_status(str(n), per_s=Counts(events_in=read / self.workers), cpu_cores=busy)
+            for n in range(self.workers)
         ]
         status = processor_status(
             *(self._shard(n, oldest_s) for n in range(8)),

@@ -10,15 +10,14 @@ from rich.console import Console
 from support.statuses import NODE, NOW_MS, cluster_status, processor_status, shard_status, worker_status
 
 from penstock.ops.status.commands.status import layout_of
+from penstock.processors import Counts
 
 WORKERS = tuple(
     worker_status(
         f"0123456789ab-numbered-{number}",
         deployment="scorer@12",
         started_ms=NOW_MS - 7_200_000,
-        events_in_per_s=12_345.0,
-        bytes_in_per_s=1.5e6,
-        events_out_per_s=12_345.0,
+        per_s=Counts(events_in=12_345.0, bytes_in=1.5e6, events_out=12_345.0),
         idle_share=0.2,
         blocked_share=0.7,
         memory_bytes=850_000_000,

@@ -14,7 +14,7 @@ from threading import Lock, Thread, get_ident
 import psutil
 from msgspec.structs import replace
 
-from ....processors import PenstockError, busy_line
+from ....processors import Counts, PenstockError, busy_line
 from ....processors.declare import Processor
 from ....state.local import RocksShardState
 from ....transport import Bus, BusError, BusUnreachable, DeliveryFailed
@@ -27,7 +27,6 @@ from ..telemetry import (
     REPORT_INTERVAL_S,
     REPORTS,
     STOPPED,
-    Counts,
     HotKey,
     Report,
     ShardReport,
@@ -202,15 +201,17 @@ class StatusReporter:
 
 
 def _shard_report(shard: OpenShard, backups_s: Mapping[int, float], hot_key: HotKey | None) -> ShardReport:
+    key, share = hot_key or ("", None)
     return ShardReport(
-        shard.number,
-        dict(shard.position),
-        shard.events_in,
-        shard.events_out,
-        shard.operator.time.low_ms,
-        shard.catching_up,
-        backups_s.get(shard.number),
-        shard.in_flight.events,
-        *(hot_key or ("", 0.0)),
-        shard.state.size_bytes() if isinstance(shard.state, RocksShardState) else None,
+        bucket=shard.number,
+        position=dict(shard.position),
+        events_in=shard.events_in,
+        events_out=shard.events_out,
+        low_ms=shard.operator.time.low_ms,
+        catching_up=shard.catching_up,
+        backup_age_s=backups_s.get(shard.number),
+        retries=shard.in_flight.events,
+        hot_key=key,
+        hot_key_share=share,
+        state_bytes=shard.state.size_bytes() if isinstance(shard.state, RocksShardState) else None,
     )

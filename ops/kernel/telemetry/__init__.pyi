@@ -15,7 +15,6 @@ from .reports import OWN_CODE as OWN_CODE
 from .reports import REPORT_INTERVAL_S as REPORT_INTERVAL_S
 from .reports import REPORTS as REPORTS
 from .reports import STOPPED as STOPPED
-from .reports import Counts as Counts
 from .reports import Report as Report
 from .reports import ShardReport as ShardReport
 from .reports import last_reports_ms as last_reports_ms

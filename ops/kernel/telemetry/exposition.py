@@ -4,81 +4,97 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from math import isinf
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from ....processors import Counts, rows_of
+from ....processors.lookups import TableSize
 from .histogram import Histogram
-from .metrics import Metrics
+from .metrics import Metrics, Timings
+from .trace_context import SpanMetrics
 
-COUNTERS = {
-    "events_in": "events read",
-    "events_out": "records written",
-    "bytes_in": "bytes of the values read",
-    "bytes_out": "bytes of the values written",
-    "late": "events after the watermark",
-    "dropped": "late events in no open window",
-    "unmatched": "events dropped without a row in the lookup",
-    "dead_letters": "events written to the dead letters",
-    "checkpoints": "checkpoints saved",
-}
-"""The counters of a worker by their attributes, with descriptions."""
+_PREFIX = "penstock_worker_"
+_SINCE = ", since the start of the worker"
+_LABELS = ("processor",)
 
-RESTORE_COUNTERS = {
-    "restored_states": ("states", "states restored from backups"),
-    "restored_bytes": ("bytes", "bytes of the states restored from backups"),
+Value: TypeAlias = Callable[[Metrics], float | None]
+"""Returns the value of a metric; None if it does not apply."""
+
+
+def _of_spans(value: Callable[[SpanMetrics], float]) -> Value:
+    return lambda metrics: None if metrics.spans is None else value(metrics.spans)
+
+
+def _of_table(value: Callable[[TableSize], float]) -> Value:
+    def of(metrics: Metrics) -> float | None:
+        table = None if metrics.lookups is None else metrics.lookups.table
+        return None if table is None else value(table)
+
+    return of
+
+
+def _standby_shards(metrics: Metrics) -> float | None:
+    return None if metrics.standby_shards is None else metrics.standby_shards()
+
+
+COUNTERS: dict[str, tuple[str, Value]] = {
+    **{row.name: (row.help, row.of) for row in rows_of(Counts)},
+    "restored_states": ("states restored from backups", lambda metrics: metrics.restores.states),
+    "restored_bytes": ("bytes of the states restored from backups", lambda metrics: metrics.restores.bytes),
     "restoring_seconds": (
-        "seconds",
         "seconds for which states were restored from backups; at the same time, each counts",
+        lambda metrics: metrics.restores.seconds,
     ),
-}
-"""The counters of `Restores` by their names, with attributes and descriptions."""
-
-LOOP_COUNTERS = {
-    "idle_seconds": ("idle_s", "seconds without events to process"),
-    "blocked_seconds": ("blocked_s", "seconds until a checkpoint ended, because Kafka, a store or a sink was slow"),
-}
-"""The counters of `LoopTime` by their names, with attributes and descriptions."""
-
-CACHE_COUNTERS = {
-    "state_cache_hits": ("hits", "keys of batches whose state was in memory"),
-    "state_cache_misses": ("misses", "keys of batches whose state was read from the disk and decoded"),
-}
-"""The counters of `StateCache` by their names, with attributes and descriptions."""
-
-CLIENT_COUNTERS = {
+    "idle_seconds": ("seconds without events to process", lambda metrics: metrics.loop.idle_s),
+    "blocked_seconds": (
+        "seconds until a checkpoint ended, because Kafka, a store or a sink was slow",
+        lambda metrics: metrics.loop.blocked_s,
+    ),
+    "state_cache_hits": ("keys of batches whose state was in memory", lambda metrics: metrics.state_cache.hits),
+    "state_cache_misses": (
+        "keys of batches whose state was read from the disk and decoded",
+        lambda metrics: metrics.state_cache.misses,
+    ),
     "replaced_clients": (
-        "replaced",
         "Kafka clients that did not recover from an outage, and were replaced",
+        lambda metrics: metrics.clients.replaced,
     ),
+    "spans_ended": ("spans of processed events", _of_spans(lambda spans: spans.ended)),
+    "spans_exported": ("spans that the receiver has accepted", _of_spans(lambda spans: spans.exported)),
+    "spans_failed": ("spans whose export failed", _of_spans(lambda spans: spans.failed)),
+    "spans_dropped": ("spans without a place in the queue", _of_spans(lambda spans: spans.dropped)),
 }
-"""The counters of `ClientCounts` by their names, with attributes and descriptions."""
+"""The counters of a worker: descriptions and values."""
 
-HISTOGRAMS = {
-    "processing": "seconds for which the processor worked on a batch",
-    "event_age": "seconds from the arrival of an event in Kafka to the end of its processing",
-    "checkpoint": "seconds for which a checkpoint was saved",
+GAUGES: dict[str, tuple[str, Value]] = {
+    "state_cache_bytes": ("estimated memory of decoded states", lambda metrics: metrics.state_cache.size_bytes),
+    "standby_shards": ("shards of other workers that this machine can take over without a download", _standby_shards),
+    "table_rows": ("rows of the lookup table", _of_table(lambda table: table.rows)),
+    "table_size_bytes": (
+        "size of the messages with the rows of the lookup table",
+        _of_table(lambda table: table.size_bytes),
+    ),
+    "table_unread": (
+        "messages that the lookup table had not applied at its last check",
+        _of_table(lambda table: table.unread),
+    ),
+    "last_checkpoint_seconds": ("duration of the last checkpoint in seconds", lambda metrics: metrics.saving_s),
 }
-"""The histograms of `Timings` by their attributes, with descriptions."""
+"""The gauges of a worker: descriptions and values."""
 
-SPAN_COUNTERS = {
-    "ended": "spans of processed events",
-    "exported": "spans that the receiver has accepted",
-    "failed": "spans whose export failed",
-    "dropped": "spans without a place in the queue",
+HISTOGRAMS: dict[str, tuple[str, Callable[[Timings], Histogram]]] = {
+    "processing": ("seconds for which the processor worked on a batch", lambda timings: timings.processing),
+    "event_age": (
+        "seconds from the arrival of an event in Kafka to the end of its processing",
+        lambda timings: timings.event_age,
+    ),
+    "checkpoint": ("seconds for which a checkpoint was saved", lambda timings: timings.checkpoint),
 }
-"""The counters of `SpanMetrics` by their attributes, with descriptions."""
-
-
-TABLE_GAUGES = {
-    "rows": "rows of the lookup table",
-    "size_bytes": "size of the messages with the rows of the lookup table",
-    "unread": "messages that the lookup table had not applied at its last check",
-}
-"""The gauges of `TableSize` by their attributes, with descriptions."""
+"""The histograms of a worker: descriptions and values."""
 
 
 class WorkerCollector(Collector):
@@ -97,61 +113,29 @@ class WorkerCollector(Collector):
         if found is None:
             return
         processor, metrics = found
-        for name, description in COUNTERS.items():
-            yield _counter(name, description, processor, getattr(metrics, name))
-        for counters, counts in (
-            (RESTORE_COUNTERS, metrics.restores),
-            (LOOP_COUNTERS, metrics.loop),
-            (CACHE_COUNTERS, metrics.state_cache),
-            (CLIENT_COUNTERS, metrics.clients),
-        ):
-            for name, (attribute, description) in counters.items():
-                yield _counter(name, description, processor, getattr(counts, attribute))
-        cache = GaugeMetricFamily(
-            "penstock_worker_state_cache_bytes", "estimated memory of decoded states", labels=["processor"]
-        )
-        cache.add_metric([processor], metrics.state_cache.size_bytes)
-        yield cache
-        if metrics.standby_shards is not None:
-            copies = GaugeMetricFamily(
-                "penstock_worker_standby_shards",
-                "shards of other workers that this machine can take over without a download",
-                labels=["processor"],
+        for name, (description, value_of) in COUNTERS.items():
+            counter = CounterMetricFamily(_PREFIX + name, f"{description}{_SINCE}", labels=_LABELS)
+            yield from _with_value(counter, processor, value_of(metrics))
+        for name, (description, value_of) in GAUGES.items():
+            yield from _with_value(
+                GaugeMetricFamily(_PREFIX + name, description, labels=_LABELS), processor, value_of(metrics)
             )
-            copies.add_metric([processor], metrics.standby_shards())
-            yield copies
-        for name, description in SPAN_COUNTERS.items() if metrics.spans is not None else ():
-            yield _counter(f"spans_{name}", description, processor, getattr(metrics.spans, name))
-        for name, description in HISTOGRAMS.items():
-            yield _histogram(name, description, processor, getattr(metrics.timings, name))
-        table = None if metrics.lookups is None else metrics.lookups.table
-        for name, description in TABLE_GAUGES.items() if table is not None else ():
-            gauge = GaugeMetricFamily(f"penstock_worker_table_{name}", description, labels=["processor"])
-            gauge.add_metric([processor], getattr(table, name))
-            yield gauge
-        saving = GaugeMetricFamily(
-            "penstock_worker_last_checkpoint_seconds",
-            "duration of the last checkpoint in seconds",
-            labels=["processor"],
-        )
-        saving.add_metric([processor], metrics.saving_s)
-        yield saving
+        for name, (description, histogram_of) in HISTOGRAMS.items():
+            yield _histogram(name, description, processor, histogram_of(metrics.timings))
 
 
-def _counter(name: str, description: str, processor: str, value: float) -> CounterMetricFamily:
-    """Return a counter since the start of the worker."""
-    family = CounterMetricFamily(
-        f"penstock_worker_{name}", f"{description}, since the start of the worker", labels=["processor"]
-    )
-    family.add_metric([processor], value)
-    return family
+def _with_value(
+    family: CounterMetricFamily | GaugeMetricFamily, processor: str, value: float | None
+) -> Iterator[Metric]:
+    """Yield a metric with its value, if it applies."""
+    if value is not None:
+        family.add_metric([processor], value)
+        yield family
 
 
 def _histogram(name: str, description: str, processor: str, histogram: Histogram) -> HistogramMetricFamily:
     """Return a histogram since the start of the worker."""
-    family = HistogramMetricFamily(
-        f"penstock_worker_{name}_seconds", f"{description}, since the start of the worker", labels=["processor"]
-    )
+    family = HistogramMetricFamily(f"{_PREFIX}{name}_seconds", f"{description}{_SINCE}", labels=_LABELS)
     buckets = [("+Inf" if isinf(bound_s) else str(bound_s), float(count)) for bound_s, count in histogram.cumulative()]
     family.add_metric([processor], buckets, histogram.sum_s)
     return family

@@ -17,7 +17,9 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import asdict
 
+from ....processors import Counts, ReportedFigures, ShardFigures
 from ....processors.declare import Processor, dead_letters_of, plan_of
 from ....processors.lookups import TableSize
 from ....transport import Bus, CategorySpec, Outgoing
@@ -60,8 +62,8 @@ class Node(msgspec.Struct, frozen=True):
     local_outputs: tuple[str, ...] = ()
 
 
-class ShardReport(msgspec.Struct, frozen=True):
-    """The part of a report about one open shard.
+class ShardReport(ShardFigures, frozen=True, kw_only=True):
+    """The part of a report about one open shard, with its figures.
 
     Args:
         bucket: its bucket number.
@@ -70,11 +72,7 @@ class ShardReport(msgspec.Struct, frozen=True):
         events_out: records written since then.
         low_ms: its low watermark (milliseconds since 1970, UTC).
         catching_up: whether it processes events again to rebuild its state, without outputs.
-        backup_age_s: the age of its newest backup in seconds, or the time without one (see `BackupAge`); None without backups.
-        retries: the number of events that wait for a retry.
         hot_key: the most frequent key of its recent events; empty without enough events.
-        hot_key_share: the share of that key, from 0 to 1.
-        state_bytes: the size of its state on disk; None without a local state.
     """
 
     bucket: int
@@ -83,29 +81,11 @@ class ShardReport(msgspec.Struct, frozen=True):
     events_out: int
     low_ms: int
     catching_up: bool = False
-    backup_age_s: float | None = None
-    retries: int = 0
     hot_key: str = ""
-    hot_key_share: float = 0.0
-    state_bytes: int | None = None
 
 
-class Counts(msgspec.Struct, frozen=True):
-    """The counts of a worker since its start: the fields of the same names of `penstock.ops.kernel.telemetry.metrics.Metrics`."""
-
-    events_in: int = 0
-    bytes_in: int = 0
-    events_out: int = 0
-    bytes_out: int = 0
-    late: int = 0
-    dropped: int = 0
-    unmatched: int = 0
-    dead_letters: int = 0
-    checkpoints: int = 0
-
-
-class Report(msgspec.Struct, frozen=True):
-    """A report of one worker about itself.
+class Report(ReportedFigures, frozen=True, kw_only=True):
+    """A report of one worker about itself, with its figures.
 
     Args:
         node: its processor.
@@ -117,18 +97,11 @@ class Report(msgspec.Struct, frozen=True):
         shards: its open shards.
         counts: its counts since its start.
         last_checkpoint_ms: the end of its last checkpoint; None before the first.
-        checkpoint_duration_s: the duration of that checkpoint in seconds.
-        checkpoint_running_s: for how many seconds the checkpoint in progress has run; None without one.
         cpu_s: the CPU time that it has used, in seconds.
         idle_s: the seconds for which its loop had no events to process.
         blocked_s: the seconds for which its loop waited until a checkpoint ended.
-        memory_bytes: its memory.
         restarts_ms: its recent restarts after failures.
-        disk_free_share: the free share of the disk with its state folder, from 0 to 1; None if unknown.
-        backup_interval_s: seconds between its backups; None without backups.
-        backup_outage_s: for how many seconds the backup store has answered no attempt; None while it answers.
         table: the size of its lookup table in memory; None without one.
-        standby_shards: the number of other workers' shards that its machine can take over without a download; None without `--standby`.
         waits_for: the sink, store or other service for whose answer it has waited longest, or `OWN_CODE` with a line; empty without one.
         waits_s: for how long, in seconds.
         deployment: the deployment that started it, as ``name@version``; empty if a user started it.
@@ -145,22 +118,15 @@ class Report(msgspec.Struct, frozen=True):
     shards: tuple[ShardReport, ...]
     counts: Counts
     last_checkpoint_ms: int | None = None
-    checkpoint_duration_s: float = 0.0
     cpu_s: float = 0.0
     idle_s: float = 0.0
     blocked_s: float = 0.0
-    memory_bytes: int = 0
     restarts_ms: tuple[int, ...] = ()
-    disk_free_share: float | None = None
-    backup_interval_s: float | None = None
     deployment: str = ""
     end_reason: str = ""
     table: TableSize | None = None
-    standby_shards: int | None = None
     waits_for: str = ""
     waits_s: float = 0.0
-    checkpoint_running_s: float | None = None
-    backup_outage_s: float | None = None
     until_end: bool = False
 
 
@@ -199,9 +165,11 @@ class ReportInterval(NamedTuple):
         """The time between both reports; 0 with only one."""
         return (self.last.at_ms - self.first.at_ms) / 1000
 
-    def rate(self, count: Callable[[Counts], int]) -> float:
-        """Return the growth of a count per second."""
-        return (count(self.last.counts) - count(self.first.counts)) / self.seconds if self.seconds else 0.0
+    @property
+    def per_s(self) -> Counts:
+        """The growth of each count per second; 0 with only one report."""
+        before, now, seconds = asdict(self.first.counts), asdict(self.last.counts), self.seconds
+        return Counts(**{name: (now[name] - before[name]) / seconds if seconds else 0.0 for name in now})
 
     def share(self, seconds: Callable[[Report], float]) -> float | None:
         """Return the share of the time by which a sum of seconds has grown, from 0 to 1; None with only one report."""

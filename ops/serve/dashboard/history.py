@@ -36,8 +36,8 @@ class ProcessorSample(NamedTuple):
         """Return the figures of a status."""
         lag_s, watermark_lag_s = status.lag_s, status.watermark_lag_s
         return ProcessorSample(
-            round(status.total("events_in_per_s"), 1),
-            round(status.total("events_out_per_s"), 1),
+            round(status.per_s.events_in, 1),
+            round(status.per_s.events_out, 1),
             status.backlog_events,
             None if lag_s is None else round(lag_s, 1),
             None if watermark_lag_s is None else round(watermark_lag_s, 1),

@@ -90,12 +90,12 @@ class LoadSample(NamedTuple):
     @property
     def read_rate(self) -> float:
         """Events per second that all workers read."""
-        return self.status.total("events_in_per_s")
+        return self.status.per_s.events_in
 
     @property
     def cpu_per_worker(self) -> float:
         """The mean CPU usage of a worker, in cores."""
-        return self.status.total("cpu_cores") / self.workers
+        return self.status.worker_figures.cpu_cores / self.workers
 
     @property
     def is_io_bound(self) -> bool:

@@ -83,14 +83,14 @@ class ScalingPolicy:
         """Return the arriving events per second since the previous status with a backlog."""
         previous = self._previous
         if previous is None or previous.backlog_events is None or status.at_ms == previous.at_ms:
-            return status.total("events_in_per_s")
+            return status.per_s.events_in
         growth = (backlog - previous.backlog_events) / ((status.at_ms - previous.at_ms) / 1000)
-        return max(0.0, status.total("events_in_per_s") + growth)
+        return max(0.0, status.per_s.events_in + growth)
 
     def _measure_capacity(self, status: ProcessorStatus) -> None:
         """Update the capacity of a worker from the rates of overloaded workers."""
         overloaded = overloaded_workers(status)
-        rates = [worker.events_in_per_s for worker in status.running_workers if worker.worker in overloaded]
+        rates = [worker.per_s.events_in for worker in status.running_workers if worker.worker in overloaded]
         if rates:
             previous_ms = status.at_ms if self._previous is None else self._previous.at_ms
             decayed = self._capacity * exp((previous_ms - status.at_ms) / 1000 / CAPACITY_DECAY_S)

@@ -177,22 +177,22 @@ def _findings(findings: tuple[Finding, ...]) -> RenderableType:
 
 
 def _processor(status: ProcessorStatus) -> _Row:
-    saved = [worker.checkpoint_age_s for worker in status.running_workers if worker.checkpoint_age_s is not None]
+    saved_s, backup_s = status.worker_figures.checkpoint_age_s, status.shard_figures.backup_age_s
     return {
         "processor": status.node.name,
         "state": status.state.value,
         "workers": len(status.running_workers),
-        "in/s": round(status.total("events_in_per_s")),
-        "out/s": round(status.total("events_out_per_s")),
+        "in/s": round(status.per_s.events_in),
+        "out/s": round(status.per_s.events_out),
         "backlog (events)": UNKNOWN if status.backlog_events is None else status.backlog_events,
         "lag (time)": human_duration_or_unknown(status.lag_s) if status.backlog_events != 0 else "",
         "event time (UTC)": _time(status.low_watermark_ms),
         "held back by": _holder(status),
-        "saved": f"{human_duration(max(saved))} ago" if saved else "",
-        "backup": "" if status.backup_age_s is None else f"{human_duration(status.backup_age_s)} ago",
-        "late": int(status.total("late_events")) or "",
-        "dropped": int(status.total("dropped_events")) or "",
-        "to retry": status.retries or "",
+        "saved": _ago(saved_s),
+        "backup": _ago(backup_s),
+        "late": status.counts.late or "",
+        "dropped": status.counts.dropped or "",
+        "to retry": status.shard_figures.retries or "",
         "loop": "" if status.loop is None else str(status.loop),
         "dead letters": UNKNOWN if status.dead_letters is None else status.dead_letters or "",
     }
@@ -252,9 +252,9 @@ def _worker(status: ProcessorStatus, worker: WorkerStatus) -> _Row:
         "runs for": "ended" if worker.end_reason else human_duration((status.at_ms - worker.started_ms) / 1000),
         "version": worker.deployment.rpartition("@")[2],
         "buckets": " ".join(map(str, worker.buckets)),
-        "in/s": round(worker.events_in_per_s),
-        "MB/s": round(worker.bytes_in_per_s / 1e6, 2),
-        "out/s": round(worker.events_out_per_s),
+        "in/s": round(worker.per_s.events_in),
+        "MB/s": round(worker.per_s.bytes_in / 1e6, 2),
+        "out/s": round(worker.per_s.events_out),
         "cpu": round(worker.cpu_cores, 2),
         "busy": _percent(worker.busy_share),
         "blocked": _percent(worker.blocked_share),
@@ -277,8 +277,12 @@ def _bucket(status: ProcessorStatus, shard: ShardStatus) -> _Row:
         "to retry": shard.retries or "",
         "event time (UTC)": _time(shard.low_watermark_ms),
         "": "catching up" if shard.catching_up else "idle" if shard.idle else shard.held_by,
-        "backup": "" if shard.backup_age_s is None else f"{human_duration(shard.backup_age_s)} ago",
+        "backup": _ago(shard.backup_age_s),
     }
+
+
+def _ago(age_s: float | None) -> str:
+    return "" if age_s is None else f"{human_duration(age_s)} ago"
 
 
 def _percent(share: float | None) -> str:

@@ -1,0 +1,156 @@
+"""The table of a worker's figures: one row for each. Reports, statuses, metrics, alert rules, OTLP and JSON follow from it.
+
+measured --Counts, ShardFigures, ReportedFigures--> report --> status --rows_of--> Prometheus, OTLP, JSON
+
+A row is an annotated field. Its name ends with its unit, and its type contains None if the figure may be unknown. Its default is the value in reports of
+earlier versions, and without workers. Code reads a figure as an attribute, which the type checker knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from typing import Annotated, NamedTuple, TypeAlias, TypeVar, get_type_hints
+
+import msgspec
+
+Number: TypeAlias = int | float
+F = TypeVar("F", bound=msgspec.Struct)
+
+Combine: TypeAlias = Callable[[Iterable[Number]], Number]
+"""Returns the figure of a processor from those of its workers or buckets: `sum`, `max` or `min`."""
+_WORDS: dict[Combine, str] = {sum: "the sum", max: "the highest", min: "the lowest"}
+
+
+class Figure(NamedTuple):
+    """A row of the table.
+
+    Args:
+        help: its meaning for one worker or bucket, with the unit if the name does not say it; what a count counts, in the plural.
+        over: how the processor's figure follows from all workers or buckets; None if the observer computes it.
+        total: of a count: the name of the processor's count since its workers started; empty without one.
+        name: its name in JSON, which ends with its unit; `rows_of` notes it.
+        attribute: the attribute with its value; `rows_of` notes it.
+    """
+
+    help: str
+    over: Combine | None = None
+    total: str = ""
+    name: str = ""
+    attribute: str = ""
+
+    @property
+    def metric(self) -> str:
+        """The name of the metric, with the unit in full."""
+        for unit, full in _UNITS.items():
+            if self.name.endswith(unit):
+                return self.name.removesuffix(unit) + full
+        return self.name
+
+    def of(self, figures: object) -> Number | None:
+        """Return the value for the metric; None if it is unknown."""
+        value: Number | None = getattr(figures, self.attribute)
+        return value / 1000 if value is not None and self.name.endswith("_ms") else value
+
+    def over_all(self, members: Iterable[object]) -> Number | None:
+        """Return the processor's figure from those of its workers or buckets; None if none is known, or without a rule."""
+        known = [value for member in members if (value := getattr(member, self.attribute)) is not None]
+        return self.over(known) if known and self.over is not None else None
+
+
+_UNITS = {"_per_s": "_per_second", "_ms": "_seconds", "_s": "_seconds"}
+"""The units at the ends of names, and of metrics. The first that fits counts."""
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """The counts of a worker since its start, or their rates per second. Those of the same names in `Metrics` are measured."""
+
+    events_in: Annotated[Number, Figure("events read", sum, "events_in")] = 0
+    events_out: Annotated[Number, Figure("records written", sum)] = 0
+    bytes_in: Annotated[Number, Figure("bytes read", sum)] = 0
+    bytes_out: Annotated[Number, Figure("bytes written", sum)] = 0
+    late: Annotated[Number, Figure("events after the watermark", sum, "late_events")] = 0
+    dropped: Annotated[Number, Figure("late events that no window accepted", sum, "dropped_events")] = 0
+    unmatched: Annotated[Number, Figure("events dropped without a row in the lookup", sum)] = 0
+    dead_letters: Annotated[Number, Figure("dead letters written", sum)] = 0
+    checkpoints: Annotated[Number, Figure("checkpoints saved", sum)] = 0
+
+
+class ShardFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of a shard that its worker measures."""
+
+    backup_age_s: Annotated[float | None, Figure("seconds since the newest backup", max)] = None
+    retries: Annotated[int, Figure("events that wait for a retry; not part of the backlog", sum)] = 0
+    hot_key_share: Annotated[
+        float | None,
+        Figure("share of the most frequent key in the recent events, from 0 to 1; estimated", max),
+    ] = None
+    state_bytes: Annotated[int | None, Figure("size of the state on the disk of its worker", sum)] = None
+
+
+class ReportedFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures that a worker measures itself."""
+
+    checkpoint_duration_s: Annotated[float, Figure("duration of the last checkpoint in seconds", max)] = 0.0
+    checkpoint_running_s: Annotated[
+        float | None, Figure("seconds for which the checkpoint in progress has run", max)
+    ] = None
+    memory_bytes: Annotated[int, Figure("memory of the process", sum)] = 0
+    disk_free_share: Annotated[float | None, Figure("free share of the disk with the state, from 0 to 1", min)] = None
+    backup_interval_s: Annotated[float | None, Figure("seconds between two backups", max)] = None
+    backup_outage_s: Annotated[
+        float | None,
+        Figure("seconds for which the backup store has answered no attempt", max),
+    ] = None
+    standby_shards: Annotated[
+        int | None,
+        Figure("shards of other workers that this machine can take over without a download", sum),
+    ] = None
+
+
+class WorkerFigures(ReportedFigures, frozen=True, kw_only=True):
+    """The figures of a worker: its own, and those that follow from two reports and their times."""
+
+    checkpoint_age_s: Annotated[float | None, Figure("seconds since the last checkpoint", max)] = None
+    cpu_cores: Annotated[float, Figure("CPU cores in use", sum)] = 0.0
+    idle_share: Annotated[float | None, Figure("share of the time without events to process, from 0 to 1", max)] = None
+    blocked_share: Annotated[
+        float | None,
+        Figure(
+            "share of the time until a checkpoint ended, because Kafka, a store or a sink was slow, from 0 to 1", max
+        ),
+    ] = None
+    restarts: Annotated[int, Figure("restarts of the present version after failures in the last hour", sum)] = 0
+
+
+@cache
+def rows_of(kind: type) -> tuple[Figure, ...]:
+    """Return the rows of a class and its bases in order."""
+    hints = get_type_hints(kind, include_extras=True)
+    rows = [(name, each) for name, hint in hints.items() for each in getattr(hint, "__metadata__", ())]
+    return tuple(each._replace(name=name, attribute=name) for name, each in rows if isinstance(each, Figure))
+
+
+RATES = tuple(row._replace(name=f"{row.name}_per_s", help=f"{row.help} per second") for row in rows_of(Counts))
+"""The rates of the counts: their attributes are those of `Counts`."""
+TOTALS = tuple(
+    row._replace(name=row.total, help=f"{row.help}, since the workers started") for row in rows_of(Counts) if row.total
+)
+"""The counts of a processor since its workers started."""
+
+
+def together(kind: type[F], members: Sequence[F]) -> F:
+    """Return the figures of a processor from those of its workers or buckets; a figure that none of them knows has the default of its row."""
+    values = {row.attribute: row.over_all(members) for row in rows_of(kind)}
+    return kind(**{name: value for name, value in values.items() if value is not None})
+
+
+def _described(rows: Iterable[Figure], members: str) -> dict[str, str]:
+    return {row.metric: f"{row.help}; {_WORDS[row.over]} of all {members}" for row in rows if row.over}
+
+
+FIGURE_METRICS = {
+    **_described(rows_of(ShardFigures), "buckets"),
+    **_described((*rows_of(WorkerFigures), *RATES, *TOTALS), "workers"),
+}
+"""The metrics of processors that follow from their workers' figures, with descriptions."""
