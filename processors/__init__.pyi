@@ -18,6 +18,7 @@ from .figures import Figure as Figure
 from .figures import ReportedFigures as ReportedFigures
 from .figures import ShardFigures as ShardFigures
 from .figures import WorkerFigures as WorkerFigures
+from .figures import columns_of as columns_of
 from .figures import rows_of as rows_of
 from .figures import together as together
 from .lifecycle import ending as ending
@@ -43,6 +44,7 @@ from .wording import counted as counted
 from .wording import file_remedy as file_remedy
 from .wording import human_duration as human_duration
 from .wording import human_duration_or_unknown as human_duration_or_unknown
+from .wording import human_size as human_size
 from .wording import is_encodable as is_encodable
 from .wording import printable as printable
 from .wording import with_article as with_article

@@ -1,6 +1,6 @@
-"""The table of a worker's figures: one row for each. Reports, statuses, metrics, alert rules, OTLP and JSON follow from it.
+"""The table of a worker's figures: one row for each. Reports, statuses, metrics, alert rules, OTLP, JSON and columns of tables follow from it.
 
-measured --Counts, ShardFigures, ReportedFigures--> report --> status --rows_of--> Prometheus, OTLP, JSON
+measured --Counts, ShardFigures, ReportedFigures--> report --> status --rows_of--> Prometheus, OTLP, JSON, tables
 
 A row is an annotated field. Its name ends with its unit, and its type contains None if the figure may be unknown. Its default is the value in reports of
 earlier versions, and without workers. Code reads a figure as an attribute, which the type checker knows.
@@ -28,6 +28,7 @@ class Figure(NamedTuple):
     Args:
         help: its meaning for one worker or bucket, with the unit if the name does not say it; what a count counts, in the plural.
         over: how the processor's figure follows from all workers or buckets; None if the observer computes it.
+        column: the title of its column in tables of workers or buckets; empty without one.
         total: of a count: the name of the processor's count since its workers started; empty without one.
         name: its name in JSON, which ends with its unit; `rows_of` notes it.
         attribute: the attribute with its value; `rows_of` notes it.
@@ -35,6 +36,7 @@ class Figure(NamedTuple):
 
     help: str
     over: Combine | None = None
+    column: str = ""
     total: str = ""
     name: str = ""
     attribute: str = ""
@@ -65,12 +67,12 @@ _UNITS = {"_per_s": "_per_second", "_ms": "_seconds", "_s": "_seconds"}
 class Counts(msgspec.Struct, frozen=True):
     """The counts of a worker since its start, or their rates per second. Those of the same names in `Metrics` are measured."""
 
-    events_in: Annotated[Number, Figure("events read", sum, "events_in")] = 0
+    events_in: Annotated[Number, Figure("events read", sum, total="events_in")] = 0
     events_out: Annotated[Number, Figure("records written", sum)] = 0
     bytes_in: Annotated[Number, Figure("bytes read", sum)] = 0
     bytes_out: Annotated[Number, Figure("bytes written", sum)] = 0
-    late: Annotated[Number, Figure("events after the watermark", sum, "late_events")] = 0
-    dropped: Annotated[Number, Figure("late events that no window accepted", sum, "dropped_events")] = 0
+    late: Annotated[Number, Figure("events after the watermark", sum, total="late_events")] = 0
+    dropped: Annotated[Number, Figure("late events that no window accepted", sum, total="dropped_events")] = 0
     unmatched: Annotated[Number, Figure("events dropped without a row in the lookup", sum)] = 0
     dead_letters: Annotated[Number, Figure("dead letters written", sum)] = 0
     checkpoints: Annotated[Number, Figure("checkpoints saved", sum)] = 0
@@ -79,45 +81,46 @@ class Counts(msgspec.Struct, frozen=True):
 class ShardFigures(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of a shard that its worker measures."""
 
-    backup_age_s: Annotated[float | None, Figure("seconds since the newest backup", max)] = None
-    retries: Annotated[int, Figure("events that wait for a retry; not part of the backlog", sum)] = 0
+    backup_age_s: Annotated[float | None, Figure("seconds since the newest backup", max, "backup")] = None
+    retries: Annotated[int, Figure("events that wait for a retry; not part of the backlog", sum, "to retry")] = 0
     hot_key_share: Annotated[
-        float | None,
-        Figure("share of the most frequent key in the recent events, from 0 to 1; estimated", max),
+        float | None, Figure("share of the most frequent key in the recent events, from 0 to 1; estimated", max)
     ] = None
-    state_bytes: Annotated[int | None, Figure("size of the state on the disk of its worker", sum)] = None
+    state_bytes: Annotated[int | None, Figure("size of the state on the disk of its worker", sum, "state")] = None
 
 
 class ReportedFigures(msgspec.Struct, frozen=True, kw_only=True):
     """The figures that a worker measures itself."""
 
-    checkpoint_duration_s: Annotated[float, Figure("duration of the last checkpoint in seconds", max)] = 0.0
+    checkpoint_duration_s: Annotated[float, Figure("duration of the last checkpoint in seconds", max, "checkpoint")] = (
+        0.0
+    )
     checkpoint_running_s: Annotated[
         float | None, Figure("seconds for which the checkpoint in progress has run", max)
     ] = None
-    memory_bytes: Annotated[int, Figure("memory of the process", sum)] = 0
+    memory_bytes: Annotated[int, Figure("memory of the process", sum, "memory")] = 0
     disk_free_share: Annotated[float | None, Figure("free share of the disk with the state, from 0 to 1", min)] = None
     backup_interval_s: Annotated[float | None, Figure("seconds between two backups", max)] = None
     backup_outage_s: Annotated[
-        float | None,
-        Figure("seconds for which the backup store has answered no attempt", max),
+        float | None, Figure("seconds for which the backup store has answered no attempt", max)
     ] = None
     standby_shards: Annotated[
-        int | None,
-        Figure("shards of other workers that this machine can take over without a download", sum),
+        int | None, Figure("shards of other workers that this machine can take over without a download", sum)
     ] = None
 
 
 class WorkerFigures(ReportedFigures, frozen=True, kw_only=True):
-    """The figures of a worker: its own, and those that follow from two reports and their times."""
+    """The figures of a worker: its own, and the ones that follow from two reports and their times."""
 
     checkpoint_age_s: Annotated[float | None, Figure("seconds since the last checkpoint", max)] = None
-    cpu_cores: Annotated[float, Figure("CPU cores in use", sum)] = 0.0
+    cpu_cores: Annotated[float, Figure("CPU cores in use", sum, "CPU")] = 0.0
     idle_share: Annotated[float | None, Figure("share of the time without events to process, from 0 to 1", max)] = None
     blocked_share: Annotated[
         float | None,
         Figure(
-            "share of the time until a checkpoint ended, because Kafka, a store or a sink was slow, from 0 to 1", max
+            "share of the time until a checkpoint ended, because Kafka, a store or a sink was slow, from 0 to 1",
+            max,
+            "blocked",
         ),
     ] = None
     restarts: Annotated[int, Figure("restarts of the present version after failures in the last hour", sum)] = 0
@@ -137,6 +140,11 @@ TOTALS = tuple(
     row._replace(name=row.total, help=f"{row.help}, since the workers started") for row in rows_of(Counts) if row.total
 )
 """The counts of a processor since its workers started."""
+
+
+def columns_of(kind: type) -> tuple[Figure, ...]:
+    """Return the rows that have a column."""
+    return tuple(row for row in rows_of(kind) if row.column)
 
 
 def together(kind: type[F], members: Sequence[F]) -> F:

@@ -90,6 +90,14 @@ def human_duration(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
+def human_size(size_bytes: float) -> str:
+    """Return a size in words, such as `5.0 MB`."""
+    for name, unit in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size_bytes >= unit:
+            return f"{size_bytes / unit:.{int(size_bytes < 100 * unit)}f} {name}"
+    return f"{size_bytes:.0f} B"
+
+
 UNKNOWN = "unknown"
 """The text of a figure that cannot be read."""
 

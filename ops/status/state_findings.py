@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from ...processors import counted, human_duration
+from ...processors import counted, human_duration, human_size
 from .finding import Problem, Severity
 from .states import ProcessorState
 
@@ -34,7 +34,7 @@ def backlog_of(status: ProcessorStatus) -> str:
     """Return the backlog of a processor in words."""
     if status.backlog_events is None:
         return "its backlog is unknown"
-    size = "" if not status.backlog_bytes else f" (about {status.backlog_bytes / 1e6:,.1f} MB)"
+    size = "" if not status.backlog_bytes else f" (about {human_size(status.backlog_bytes)})"
     return f"its backlog is {counted(status.backlog_events, 'event')}{size}"
 
 

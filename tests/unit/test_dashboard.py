@@ -240,11 +240,12 @@ def test_a_browser_receives_the_history_and_each_status(site: Site, wait_until: 
 
     events = events_during(site, wait_until, poll_again)
 
-    assert [kind for kind, _ in events] == ["visitor", "title", "history", "status", "status"]
+    assert [kind for kind, _ in events] == ["visitor", "title", "columns", "history", "status", "status"]
     assert events[1][1] == "a title"
-    assert events[2][1]["at_ms"] == [NOW_MS]
-    assert events[2][1]["processors"]["scorer"]["backlog_events"] == [7]
-    assert [content["processors"][0]["backlog_events"] for _, content in events[3:]] == [7, 9]
+    assert (events[2][1]["worker"]["memory_bytes"], events[2][1]["shard"]["state_bytes"]) == ("memory", "state")
+    assert events[3][1]["at_ms"] == [NOW_MS]
+    assert events[3][1]["processors"]["scorer"]["backlog_events"] == [7]
+    assert [content["processors"][0]["backlog_events"] for _, content in events[4:]] == [7, 9]
 
 
 def latest_ms(site: Site) -> int | None:
@@ -261,7 +262,7 @@ def test_a_failed_poll_is_reported_and_retried(site: Site, wait_until: Callable[
         site.add(polled())
         wait_until(lambda: latest_ms(site) == NOW_MS)
 
-    _, _, _, *failures, last = events_during(site, wait_until, fail_and_recover)
+    _, _, _, _, *failures, last = events_during(site, wait_until, fail_and_recover)
 
     assert [kind for kind, _ in failures] == ["failure"] * 3
     assert [content["message"] for _, content in failures][::2] == ["no broker", "still no broker"]
@@ -281,8 +282,8 @@ def test_a_page_that_is_opened_during_an_outage_shows_the_last_known_status(
     events = events_during(site, wait_until, lambda: None)
     answer = site.client.get("/api/status")
 
-    assert [kind for kind, _ in events] == ["visitor", "title", "history", "status", "failure"]
-    (_, status), (_, failure) = events[3:]
+    assert [kind for kind, _ in events] == ["visitor", "title", "columns", "history", "status", "failure"]
+    (_, status), (_, failure) = events[4:]
     assert (status["at_ms"], status["processors"][0]["backlog_events"]) == (NOW_MS, 7)
     assert failure["message"] == "no broker"
     assert NOW_MS < failure["since_ms"] <= failure["at_ms"]
@@ -345,7 +346,7 @@ def test_browsers_receive_heartbeats_during_a_slow_poll(
     monkeypatch.setattr(PageMessage, "encoded", recording)
     events = events_during(site, wait_until, lambda: wait_until(sent.is_set))
 
-    assert [kind for kind, _ in events][:4] == ["visitor", "title", "history", "heartbeat"]
+    assert [kind for kind, _ in events][:5] == ["visitor", "title", "columns", "history", "heartbeat"]
 
 
 def test_programs_read_the_latest_status(site: Site, wait_until: Callable[..., None]) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from types import UnionType
 from typing import Annotated, Any, get_args, get_type_hints
 
 import pytest
 from opentelemetry.sdk.resources import Resource
+from rich.console import Console
 from support.statuses import cluster_status, processor_status, shard_status, worker_status
 
 from penstock.ops.kernel import Report, ShardReport
 from penstock.ops.kernel.telemetry import Metrics
 from penstock.ops.kernel.telemetry.exposition import WorkerCollector, exposition
+from penstock.ops.serve.dashboard.site import COLUMNS
 from penstock.ops.status import ClusterStatus, status_to_json
+from penstock.ops.status.commands.status import layout_of
 from penstock.ops.status.otlp_metrics import metrics_data
 from penstock.ops.status.prometheus import metric_families
 from penstock.processors import (
@@ -23,6 +27,7 @@ from penstock.processors import (
     ReportedFigures,
     ShardFigures,
     WorkerFigures,
+    columns_of,
     rows_of,
     together,
 )
@@ -138,3 +143,27 @@ def test_each_count_is_a_counter_of_the_worker_itself() -> None:
 
     assert [row.name for row in rows_of(Counts) if f"penstock_worker_{row.name}_total" not in text] == []
     assert 'penstock_worker_events_in_total{processor="scorer"} 5.0' in text
+
+
+@pytest.mark.parametrize(
+    ("memory_bytes", "cpu_cores", "took_s", "shown"),
+    [(850_000_000, 0.256, 0.012, ["12 ms", "850 MB", "0.26"]), (1_500, 0.0, 200.0, ["3 min", "1.5 kB", "0.0"])],
+)
+def test_tables_have_a_column_for_each_row_with_a_title(
+    memory_bytes: int, cpu_cores: float, took_s: float, shown: list[str]
+) -> None:
+    """The dashboard gets the same titles. Values are in the unit that the name ends with."""
+    console = Console(file=StringIO(), width=300, highlight=False)
+    worker = worker_status(
+        memory_bytes=memory_bytes, cpu_cores=cpu_cores, checkpoint_duration_s=took_s, blocked_share=0.5
+    )
+    shard = shard_status(**dict.fromkeys(SHARDS, 1))
+    status = cluster_status(processor_status(shard, workers=(worker,)))
+    console.print(layout_of(status, console, buckets=True, workers=True, everything=True))
+    assert isinstance(console.file, StringIO)
+    text = console.file.getvalue()
+    titles = [row.column for row in (*columns_of(WorkerFigures), *columns_of(ShardFigures))]
+
+    assert [title for title in titles if f"  {title}  " not in text.replace("\n", "  ")] == []
+    assert [value for value in shown if value not in text] == []
+    assert titles == [title for columns in COLUMNS.values() for title in columns.values()]

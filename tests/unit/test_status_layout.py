@@ -28,7 +28,7 @@ WORKERS = tuple(
 )
 COLUMNS = [
     *["worker", "process", "runs for", "version", "buckets", "in/s", "MB/s", "out/s"],
-    *["cpu", "busy", "blocked", "MB", "checkpoint", "restarts"],
+    *["busy", "restarts", "checkpoint", "memory", "CPU", "blocked"],
 ]
 
 
@@ -57,7 +57,7 @@ def test_the_columns_of_workers_fit_the_terminal(width: int) -> None:
     assert header.split() == " ".join(shown).split()
     assert first.startswith("scorer/0123456789ab-numbered-0  ")
     assert max(map(len, (header, first, *rest))) <= width
-    assert {"worker", "buckets", "in/s", "busy", "blocked", "MB", "restarts"} <= set(shown)
+    assert {"worker", "buckets", "in/s", "busy", "blocked", "memory", "restarts"} <= set(shown)
     omitted = [line for line in rest if line.startswith("A wider terminal")]
     assert all(column in " ".join(rest) for column in set(COLUMNS) - set(shown))
     assert bool(omitted) == (shown != COLUMNS) == (width < 160)

@@ -49,6 +49,8 @@ class MessageKind(StrEnum):
     """The visitor of the page, and whether operations are offered."""
     TITLE = "title"
     """The title of the page."""
+    COLUMNS = "columns"
+    """The figures with a column in the tables of workers and buckets, with titles."""
     HISTORY = "history"
     """The figures of the last hour."""
     STATUS = "status"

@@ -1,7 +1,7 @@
 """The HTTP API of the dashboard.
 
 GET  /                                                   the page; its files are in page/
-GET  /events                                             the event stream: title, history, and each new status
+GET  /events                                             the event stream: title, columns, history, and each new status
 GET  /api/status                                         the status, for programs; with 503 the reason why there is none, and the last known one
 GET  /api/processors/NAME/state?key=K&limit=N            the processor's state on this machine
 GET  /api/processors/NAME/dead-letters?limit=N           its newest dead letters
@@ -30,7 +30,7 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from ....processors import AppFileError, PenstockError
+from ....processors import AppFileError, PenstockError, ShardFigures, WorkerFigures, columns_of
 from ....processors.apps import AppName
 from ....processors.declare import Processor
 from ....state import StateError
@@ -47,6 +47,11 @@ _Body = TypeVar("_Body")
 PAGE = Path(__file__).parent / "page"
 DEFAULT_LIMIT = 20
 """The default number of values, dead letters or log lines in an answer."""
+COLUMNS = {
+    subject: {row.name: row.column for row in columns_of(kind)}
+    for subject, kind in (("worker", WorkerFigures), ("shard", ShardFigures))
+}
+"""The titles of the columns of figures, by the name of the figure."""
 MAX_LIMIT = 500
 """The largest number of values, dead letters or log lines in an answer."""
 
@@ -155,6 +160,7 @@ class _Handlers:
         may_operate = visitor.role.may_operate and self._operator is not None
         yield PageMessage(MessageKind.VISITOR, {"user": visitor.user, "may_operate": may_operate}).encoded()
         yield PageMessage(MessageKind.TITLE, self._content.title).encoded()
+        yield PageMessage(MessageKind.COLUMNS, COLUMNS).encoded()
         with self._broadcaster.subscribed() as subscription:
             while (message := await subscription.next()) is not None:
                 yield message

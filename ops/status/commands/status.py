@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,17 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from ....processors import UNKNOWN, counted, human_duration, human_duration_or_unknown
+from ....processors import (
+    UNKNOWN,
+    Figure,
+    ShardFigures,
+    WorkerFigures,
+    columns_of,
+    counted,
+    human_duration,
+    human_duration_or_unknown,
+    human_size,
+)
 from ....processors.apps import AppName
 from ....transport import Bus
 from ...deploy import deployed_processors
@@ -56,9 +66,12 @@ Watched = Annotated[
     ),
 ]
 _DISPENSABLE_OF_PROCESSORS = ("held back by", "late", "saved", "backup", "event time (UTC)", "out/s", "in/s")
-_DISPENSABLE_OF_BUCKETS = ("backup", "event time (UTC)", "to retry", "out/s", "in/s")
+_DISPENSABLE_OF_BUCKETS = (*(row.column for row in columns_of(ShardFigures)), "event time (UTC)", "out/s", "in/s")
+_ESSENTIAL = {"blocked", "memory"}
 _DISPENSABLE_OF_WORKERS = (
-    *("process", "copies", "MB/s", "table", "version", "cpu", "checkpoint", "host", "out/s", "runs for"),
+    *("process", "copies", "MB/s", "table", "version"),
+    *(row.column for row in columns_of(WorkerFigures) if row.column not in _ESSENTIAL),
+    *("host", "out/s", "runs for"),
 )
 """The columns that a narrow terminal lacks, in the order in which they are left out."""
 _WRAPPED = "buckets"
@@ -255,14 +268,11 @@ def _worker(status: ProcessorStatus, worker: WorkerStatus) -> _Row:
         "in/s": round(worker.per_s.events_in),
         "MB/s": round(worker.per_s.bytes_in / 1e6, 2),
         "out/s": round(worker.per_s.events_out),
-        "cpu": round(worker.cpu_cores, 2),
         "busy": _percent(worker.busy_share),
-        "blocked": _percent(worker.blocked_share),
-        "MB": round(worker.memory_bytes / 1e6),
         "table": "" if worker.table is None else f"{counted(worker.table.rows, 'row')}, {worker.table.unread:,} behind",
         "copies": "" if worker.standby_shards is None else counted(worker.standby_shards, "shard"),
-        "checkpoint": f"{worker.checkpoint_duration_s * 1000:.0f} ms",
         "restarts": worker.restarts or "",
+        **_columns(columns_of(WorkerFigures), worker),
     }
 
 
@@ -274,11 +284,25 @@ def _bucket(status: ProcessorStatus, shard: ShardStatus) -> _Row:
         "out/s": round(shard.events_out_per_s),
         "backlog (events)": UNKNOWN if shard.backlog_events is None else shard.backlog_events,
         "lag (time)": human_duration_or_unknown(shard.lag_s) if shard.backlog_events != 0 else "",
-        "to retry": shard.retries or "",
         "event time (UTC)": _time(shard.low_watermark_ms),
         "": "catching up" if shard.catching_up else "idle" if shard.idle else shard.held_by,
-        "backup": _ago(shard.backup_age_s),
+        **_columns(columns_of(ShardFigures), shard),
     }
+
+
+def _columns(rows: Iterable[Figure], figures: object) -> _Row:
+    return {row.column: _text(row.name, getattr(figures, row.attribute)) for row in rows}
+
+
+def _text(name: str, value: float | None) -> object:
+    """Return a figure in the unit that its name ends with; empty if there is nothing to see."""
+    if value is None or (value == 0 and isinstance(value, int)):
+        return ""
+    if name.endswith("_s"):
+        return human_duration(value) if value >= 2 else f"{value * 1000:.0f} ms"
+    if name.endswith("_bytes"):
+        return human_size(value)
+    return _percent(value) if name.endswith("_share") else round(value, 2)
 
 
 def _ago(age_s: float | None) -> str:

@@ -9,7 +9,7 @@ import { ProcessorPage } from "./processor.js";
 
 // The time without an event, or without a status, after which the page reports it.
 const SILENT_MS = 15000;
-const state = { visitor: null, status: null, history: new History(), failure: null, connected: false, lastEventMs: 0, lastStatusMs: 0 };
+const state = { visitor: null, columns: null, status: null, history: new History(), failure: null, connected: false, lastEventMs: 0, lastStatusMs: 0 };
 const content = document.getElementById("content");
 const banner = document.getElementById("banner");
 const live = document.getElementById("live");
@@ -68,6 +68,7 @@ function listen() {
     setText(document.getElementById("visitor"), visitor.user);
   });
   on("title", (title) => setText(document.getElementById("title"), title));
+  on("columns", (columns) => Object.assign(state, { columns }));
   on("history", (columns) => state.history.load(columns));
   on("heartbeat", () => {});
   on("failure", (failure) => Object.assign(state, { failure, lastStatusMs: Date.now() }));

@@ -35,6 +35,17 @@ export function bytes(number) {
   return `${count(number)} B`;
 }
 
+export const percent = (share) => (share === null ? "–" : `${Math.round(share * 100)} %`);
+
+// A figure in the unit that its name ends with.
+export function figureText(name, value) {
+  if (value === null || value === undefined) return "–";
+  if (name.endsWith("_s")) return value < 2 ? `${Math.round(value * 1000)} ms` : span(value);
+  if (name.endsWith("_bytes")) return bytes(value);
+  if (name.endsWith("_share")) return percent(value);
+  return Number.isInteger(value) ? count(value) : value.toFixed(2);
+}
+
 const text = (ms) => new Date(ms).toISOString();
 export const clock = (ms) => text(ms).slice(11, 19);
 export const minute = (ms) => text(ms).slice(11, 16);

@@ -8,7 +8,7 @@ import { deploysOf } from "./history.js";
 import { COLORS, COUNTS, Plot, SPANS, colorClass, spark } from "./plot.js";
 import { Selection } from "./selection.js";
 import { timeRange } from "./time_range.js";
-import { checkpointAge, running, versionsOf } from "./processor_status.js";
+import { running, versionsOf } from "./processor_status.js";
 import { Table } from "./table.js";
 
 // The states that need no attention.
@@ -121,7 +121,7 @@ export class Overview {
       { title: "backlog (events)", number: true, text: ({ row }) => countOrUnknown(row.backlog_events), tone: ({ severity }) => severity, value: ({ row }) => row.backlog_events },
       { title: "lag (time)", number: true, text: ({ row }) => (row.backlog_events === 0 ? "–" : spanOrUnknown(row.lag_s)), value: ({ row }) => row.lag_s },
       { title: "watermark lag", number: true, text: ({ row }) => spanOrNone(row.watermark_lag_s), value: ({ row }) => row.watermark_lag_s },
-      { title: "last checkpoint", number: true, text: ({ row }) => spanOrNone(checkpointAge(row)), value: ({ row }) => checkpointAge(row) },
+      { title: "last checkpoint", number: true, text: ({ row }) => spanOrNone(row.checkpoint_age_s), value: ({ row }) => row.checkpoint_age_s },
       { title: "backup", number: true, text: ({ row }) => spanOrNone(row.backup_age_s), value: ({ row }) => row.backup_age_s },
       { title: "dead letters", number: true, text: ({ row }) => countOrUnknown(row.dead_letters), value: ({ row }) => row.dead_letters },
     ];

@@ -3,13 +3,13 @@
 import { Actions } from "./actions.js";
 import { el, section, setText } from "./dom.js";
 import { Findings, alertsAsFindings } from "./findings.js";
-import { bytes, count, countOrUnknown, plural, rate, span, spanOrNone, spanOrUnknown, time } from "./format.js";
+import { bytes, count, countOrUnknown, figureText, percent, plural, rate, span, spanOrNone, spanOrUnknown, time } from "./format.js";
 import { DeadLetters } from "./dead_letters.js";
 import { COUNTS, Plot, SPANS } from "./plot.js";
 import { timeRange } from "./time_range.js";
 import { deploysOf } from "./history.js";
 import { Logs } from "./logs.js";
-import { checkpointAge, hotBuckets, running, slowestShard, versionsOf } from "./processor_status.js";
+import { hotBuckets, running, slowestShard, versionsOf } from "./processor_status.js";
 import { States } from "./states.js";
 import { Table } from "./table.js";
 import { Versions } from "./versions.js";
@@ -21,7 +21,7 @@ const FIGURES = [
   ["lag (time)", (processor) => (processor.backlog_events === 0 ? "–" : spanOrUnknown(processor.lag_s)), () => ""],
   ["watermark lag", (processor) => spanOrNone(processor.watermark_lag_s), (processor) => heldBy(processor)],
   ["late events", (processor) => countOrUnknown(processor.late_events), (processor) => (processor.dropped_events ? `${processor.dropped_events.toLocaleString("en")} dropped as too late` : "")],
-  ["last checkpoint", (processor) => spanOrNone(checkpointAge(processor)), () => ""],
+  ["last checkpoint", (processor) => spanOrNone(processor.checkpoint_age_s), () => ""],
   ["state on disk", (processor) => (processor.state_bytes === null ? "–" : bytes(processor.state_bytes)), () => ""],
   ["oldest backup", (processor) => spanOrNone(processor.backup_age_s), () => ""],
   ["dead letters", (processor) => countOrUnknown(processor.dead_letters), () => ""],
@@ -46,8 +46,8 @@ export class ProcessorPage {
       [new Plot("Lag (time)", SPANS), [["lag", "lag_s"]]],
       [new Plot("Watermark lag", SPANS), [["watermark lag", "watermark_lag_s"]]],
     ];
-    this.workers = new Table("Workers", WORKER_COLUMNS);
-    this.shards = new Table("Buckets", BUCKET_COLUMNS);
+    this.workers = new Table("Workers", [...WORKER_COLUMNS, ...figureColumns("worker", state.columns.worker)]);
+    this.shards = new Table("Buckets", [...BUCKET_COLUMNS, ...figureColumns("shard", state.columns.shard)]);
     this.alerts = new Findings({ linked: false });
     this.actions = new Actions(name);
     this.versions = new Versions(name);
@@ -110,7 +110,14 @@ const whileRunning = (text) => ({ worker }) => (worker.end_reason ? "–" : text
 
 const ofRunning = (value) => ({ worker }) => (worker.end_reason ? null : value(worker));
 
-const percent = (share) => (share === null ? "–" : `${Math.round(share * 100)} %`);
+// The shares above which a figure needs attention.
+const WARN_ABOVE = { blocked_share: 0.5 };
+
+// The columns of the figures that the server names, after the others. The subject of a row is a worker or a shard.
+const figureColumns = (subject, titles) => Object.entries(titles).map(([name, title]) => {
+  const value = (row) => (row[subject].end_reason ? null : row[subject][name]);
+  return { title, number: true, text: (row) => figureText(name, value(row)), tone: (row) => (value(row) > WARN_ABOVE[name] ? "warning" : null), value };
+});
 
 const WORKER_COLUMNS = [
   { title: "worker", text: ({ worker }) => worker.worker },
@@ -122,11 +129,7 @@ const WORKER_COLUMNS = [
   { title: "buckets", text: ({ worker }) => worker.buckets.join(" ") },
   { title: "in/s", number: true, text: whileRunning((worker) => rate(worker.events_in_per_s)), value: ofRunning((worker) => worker.events_in_per_s) },
   { title: "out/s", number: true, text: whileRunning((worker) => rate(worker.events_out_per_s)), value: ofRunning((worker) => worker.events_out_per_s) },
-  { title: "CPU", number: true, text: whileRunning((worker) => `${Math.round(worker.cpu_cores * 100)} %`), value: ofRunning((worker) => worker.cpu_cores) },
   { title: "busy", number: true, text: whileRunning((worker) => percent(worker.busy_share)), value: ofRunning((worker) => worker.busy_share) },
-  { title: "blocked", number: true, text: whileRunning((worker) => percent(worker.blocked_share)), tone: ofRunning((worker) => (worker.blocked_share > 0.5 ? "warning" : null)), value: ofRunning((worker) => worker.blocked_share) },
-  { title: "memory", number: true, text: whileRunning((worker) => bytes(worker.memory_bytes)), value: ofRunning((worker) => worker.memory_bytes) },
-  { title: "checkpoint took", number: true, text: whileRunning((worker) => `${Math.round(worker.checkpoint_duration_s * 1000)} ms`), value: ofRunning((worker) => worker.checkpoint_duration_s) },
   { title: "restarts in 1 h", number: true, text: ({ worker }) => count(worker.restarts), value: ({ worker }) => worker.restarts },
 ];
 
@@ -140,8 +143,6 @@ const BUCKET_COLUMNS = [
   { title: "low watermark", text: ({ shard }) => time(shard.low_watermark_ms) },
   { title: "note", text: noteOf, tone: ({ isHot }) => (isHot ? "warning" : null) },
   { title: "most frequent key", text: ({ shard }) => (shard.hot_key ? `${shard.hot_key} (${Math.round(shard.hot_key_share * 100)} %)` : "–"), value: ({ shard }) => -shard.hot_key_share },
-  { title: "state", number: true, text: ({ shard }) => (shard.state_bytes === null ? "–" : bytes(shard.state_bytes)), value: ({ shard }) => shard.state_bytes },
-  { title: "backup", number: true, text: ({ shard }) => spanOrNone(shard.backup_age_s), value: ({ shard }) => shard.backup_age_s },
 ];
 
 function noteOf({ shard, isHot }) {

@@ -2,12 +2,6 @@
 
 export const running = (processor) => processor.workers.filter((worker) => !worker.end_reason && !worker.is_silent);
 
-// The longest time since the last checkpoint of a running worker, in seconds; null before the first checkpoint.
-export function checkpointAge(processor) {
-  const ages = running(processor).map((worker) => worker.checkpoint_age_s).filter((age) => age !== null);
-  return ages.length ? Math.max(...ages) : null;
-}
-
 // The shard that determines the low watermark; null if all are idle or have none.
 export function slowestShard(processor) {
   const active = processor.shards.filter((shard) => !shard.idle && shard.low_watermark_ms !== null);
