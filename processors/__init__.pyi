@@ -11,6 +11,7 @@ from .errors import PenstockError as PenstockError
 from .errors import ProcessorFailed as ProcessorFailed
 from .errors import UserCodeError as UserCodeError
 from .errors import interruption_behind as interruption_behind
+from .figures import PROCESSOR_ROWS as PROCESSOR_ROWS
 from .figures import RATES as RATES
 from .figures import TOTALS as TOTALS
 from .figures import Counts as Counts

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from operator import attrgetter
 from typing import Annotated, NamedTuple, TypeAlias, TypeVar, get_type_hints
 
 import msgspec
@@ -31,7 +32,7 @@ class Figure(NamedTuple):
         column: the title of its column in tables of workers or buckets; empty without one.
         total: of a count: the name of the processor's count since its workers started; empty without one.
         name: its name in JSON, which ends with its unit; `rows_of` notes it.
-        attribute: the attribute with its value; `rows_of` notes it.
+        attribute: the path to its value; `rows_of` notes it.
     """
 
     help: str
@@ -43,21 +44,16 @@ class Figure(NamedTuple):
 
     @property
     def metric(self) -> str:
-        """The name of the metric, with the unit in full."""
+        """The name of its metric, with the unit in full."""
         for unit, full in _UNITS.items():
             if self.name.endswith(unit):
                 return self.name.removesuffix(unit) + full
         return self.name
 
-    def of(self, figures: object) -> Number | None:
-        """Return the value for the metric; None if it is unknown."""
-        value: Number | None = getattr(figures, self.attribute)
+    def of(self, subject: object) -> Number | None:
+        """Return the value of its metric; None if it is unknown."""
+        value: Number | None = attrgetter(self.attribute)(subject)
         return value / 1000 if value is not None and self.name.endswith("_ms") else value
-
-    def over_all(self, members: Iterable[object]) -> Number | None:
-        """Return the processor's figure from those of its workers or buckets; None if none is known, or without a rule."""
-        known = [value for member in members if (value := getattr(member, self.attribute)) is not None]
-        return self.over(known) if known and self.over is not None else None
 
 
 _UNITS = {"_per_s": "_per_second", "_ms": "_seconds", "_s": "_seconds"}
@@ -83,30 +79,20 @@ class ShardFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     backup_age_s: Annotated[float | None, Figure("seconds since the newest backup", max, "backup")] = None
     retries: Annotated[int, Figure("events that wait for a retry; not part of the backlog", sum, "to retry")] = 0
-    hot_key_share: Annotated[
-        float | None, Figure("share of the most frequent key in the recent events, from 0 to 1; estimated", max)
-    ] = None
+    hot_key_share: Annotated[float | None, Figure("estimated share of the most frequent key, from 0 to 1", max)] = None
     state_bytes: Annotated[int | None, Figure("size of the state on the disk of its worker", sum, "state")] = None
 
 
 class ReportedFigures(msgspec.Struct, frozen=True, kw_only=True):
     """The figures that a worker measures itself."""
 
-    checkpoint_duration_s: Annotated[float, Figure("duration of the last checkpoint in seconds", max, "checkpoint")] = (
-        0.0
-    )
-    checkpoint_running_s: Annotated[
-        float | None, Figure("seconds for which the checkpoint in progress has run", max)
-    ] = None
+    checkpoint_duration_s: Annotated[float, Figure("seconds of the last checkpoint", max, "checkpoint")] = 0.0
+    checkpoint_running_s: Annotated[float | None, Figure("seconds of the checkpoint in progress", max)] = None
     memory_bytes: Annotated[int, Figure("memory of the process", sum, "memory")] = 0
     disk_free_share: Annotated[float | None, Figure("free share of the disk with the state, from 0 to 1", min)] = None
     backup_interval_s: Annotated[float | None, Figure("seconds between two backups", max)] = None
-    backup_outage_s: Annotated[
-        float | None, Figure("seconds for which the backup store has answered no attempt", max)
-    ] = None
-    standby_shards: Annotated[
-        int | None, Figure("shards of other workers that this machine can take over without a download", sum)
-    ] = None
+    backup_outage_s: Annotated[float | None, Figure("seconds without an answer of the backup store", max)] = None
+    standby_shards: Annotated[int | None, Figure("shards of other workers that are ready on the machine", sum)] = None
 
 
 class WorkerFigures(ReportedFigures, frozen=True, kw_only=True):
@@ -114,14 +100,10 @@ class WorkerFigures(ReportedFigures, frozen=True, kw_only=True):
 
     checkpoint_age_s: Annotated[float | None, Figure("seconds since the last checkpoint", max)] = None
     cpu_cores: Annotated[float, Figure("CPU cores in use", sum, "CPU")] = 0.0
-    idle_share: Annotated[float | None, Figure("share of the time without events to process, from 0 to 1", max)] = None
+    idle_share: Annotated[float | None, Figure("share of the time without events, from 0 to 1", max)] = None
+    busy_share: Annotated[float | None, Figure("share of the time with events, from 0 to 1", max, "busy")] = None
     blocked_share: Annotated[
-        float | None,
-        Figure(
-            "share of the time until a checkpoint ended, because Kafka, a store or a sink was slow, from 0 to 1",
-            max,
-            "blocked",
-        ),
+        float | None, Figure("share of the time until a checkpoint ended, from 0 to 1", max, "blocked")
     ] = None
     restarts: Annotated[int, Figure("restarts of the present version after failures in the last hour", sum)] = 0
 
@@ -134,31 +116,42 @@ def rows_of(kind: type) -> tuple[Figure, ...]:
     return tuple(each._replace(name=name, attribute=name) for name, each in rows if isinstance(each, Figure))
 
 
-RATES = tuple(row._replace(name=f"{row.name}_per_s", help=f"{row.help} per second") for row in rows_of(Counts))
-"""The rates of the counts: their attributes are those of `Counts`."""
-TOTALS = tuple(
-    row._replace(name=row.total, help=f"{row.help}, since the workers started") for row in rows_of(Counts) if row.total
-)
-"""The counts of a processor since its workers started."""
-
-
-def columns_of(kind: type) -> tuple[Figure, ...]:
-    """Return the rows that have a column."""
-    return tuple(row for row in rows_of(kind) if row.column)
+def columns_of(kind: type) -> dict[str, str]:
+    """Return the titles of the columns of a class, by the name of the figure."""
+    return {row.name: row.column for row in rows_of(kind) if row.column}
 
 
 def together(kind: type[F], members: Sequence[F]) -> F:
     """Return the figures of a processor from those of its workers or buckets; a figure that none of them knows has the default of its row."""
-    values = {row.attribute: row.over_all(members) for row in rows_of(kind)}
-    return kind(**{name: value for name, value in values.items() if value is not None})
+    known = {
+        row: [value for each in members if (value := getattr(each, row.name)) is not None] for row in rows_of(kind)
+    }
+    return kind(**{row.name: row.over(values) for row, values in known.items() if row.over and values})
 
 
-def _described(rows: Iterable[Figure], members: str) -> dict[str, str]:
-    return {row.metric: f"{row.help}; {_WORDS[row.over]} of all {members}" for row in rows if row.over}
+def _of_processor(kind: type, attribute: str, members: str) -> list[Figure]:
+    return [
+        row._replace(attribute=f"{attribute}.{row.name}", help=f"{row.help}; {_WORDS[row.over]} of all {members}")
+        for row in rows_of(kind)
+        if row.over
+    ]
 
 
-FIGURE_METRICS = {
-    **_described(rows_of(ShardFigures), "buckets"),
-    **_described((*rows_of(WorkerFigures), *RATES, *TOTALS), "workers"),
-}
-"""The metrics of processors that follow from their workers' figures, with descriptions."""
+RATES = [
+    row._replace(name=f"{row.name}_per_s", attribute=f"per_s.{row.name}", help=f"{row.help} per second")
+    for row in rows_of(Counts)
+]
+"""The rates of the counts, of workers and of processors."""
+TOTALS = [
+    row._replace(name=row.total, attribute=f"counts.{row.name}", help=f"{row.help}, since the workers started")
+    for row in rows_of(Counts)
+    if row.total
+]
+"""The counts since the start of a worker, or of the workers of a processor."""
+PROCESSOR_ROWS = [
+    *_of_processor(ShardFigures, "shard_figures", "buckets"),
+    *_of_processor(WorkerFigures, "worker_figures", "workers"),
+    *RATES,
+    *TOTALS,
+]
+"""The figures of a processor that follow from its buckets and workers."""

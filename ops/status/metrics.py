@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from ...processors import RATES, TOTALS, Figure, ShardFigures, WorkerFigures, rows_of
+from ...processors import PROCESSOR_ROWS, RATES, WorkerFigures, rows_of
 from ...processors.declare import ALERT_METRICS, SERVER_ALERT_METRICS
 from .servers import ServerStatus
 from .states import ProcessorState
@@ -51,20 +50,8 @@ def _last_checkpoint_duration_s(worker: WorkerStatus) -> float:
     return worker.checkpoint_duration_s if is_recent else 0.0
 
 
-def _of(rows: Iterable[Figure], figures: Callable[[T], object], prefix: str = "") -> dict[str, MetricDefinition[T]]:
-    """Return metrics of the table of figures, from the object with the figures of a subject."""
-
-    def value_of(row: Figure, subject: T) -> float | None:
-        return row.of(figures(subject))
-
-    return {prefix + row.metric: MetricDefinition(row.help, partial(value_of, row)) for row in rows}
-
-
-def _itself(subject: object) -> object:
-    return subject
-
-
-_COMPUTED: dict[str, Callable[[ProcessorStatus], float | None]] = {
+_PROCESSOR_VALUES: dict[str, Callable[[ProcessorStatus], float | None]] = {
+    **{row.metric: row.of for row in PROCESSOR_ROWS},
     "backlog_events": lambda status: status.backlog_events,
     "backlog_bytes": lambda status: status.backlog_bytes,
     "lag_seconds": lambda status: status.lag_s,
@@ -114,14 +101,7 @@ _COMPUTED: dict[str, Callable[[ProcessorStatus], float | None]] = {
     ),
     "buckets_unowned": lambda status: sum(not shard.owner and bool(shard.backlog_events) for shard in status.shards),
 }
-"""The functions of the metrics that are no figures of workers."""
-_FIGURES: dict[str, MetricDefinition[ProcessorStatus]] = {
-    **_of(rows_of(ShardFigures), lambda status: status.shard_figures),
-    **_of(rows_of(WorkerFigures), lambda status: status.worker_figures),
-    **_of(RATES, lambda status: status.per_s),
-    **_of(TOTALS, lambda status: status.counts),
-}
-_PROCESSOR_VALUES = {name: metric.of for name, metric in _FIGURES.items()} | _COMPUTED
+"""The functions that compute the metrics of a processor."""
 
 PROCESSOR_METRICS: dict[str, MetricDefinition[ProcessorStatus]] = {
     name: MetricDefinition(description, _PROCESSOR_VALUES[name]) for name, description in ALERT_METRICS.items()
@@ -134,15 +114,13 @@ SERVER_METRICS: dict[str, MetricDefinition[ServerStatus]] = {
 }
 """Metrics of a server. Its name is the value of the label `processor`, so that rules select servers like processors."""
 
-BUCKET_METRICS: dict[str, MetricDefinition[ShardStatus]] = _of(rows_of(ShardStatus), _itself, "bucket_")
+BUCKET_METRICS: dict[str, MetricDefinition[ShardStatus]] = {
+    f"bucket_{row.metric}": MetricDefinition(row.help, row.of) for row in rows_of(ShardStatus)
+}
 """Metrics of a shard, with the label `bucket`."""
 
 WORKER_METRICS: dict[str, MetricDefinition[WorkerStatus]] = {
-    **_of(rows_of(WorkerFigures), _itself, "worker_"),
-    **_of(RATES, lambda worker: worker.per_s, "worker_"),
-    "worker_busy_share": MetricDefinition(
-        "share of the time in which a worker processes events, from 0 to 1", lambda worker: worker.busy_share
-    ),
+    **{f"worker_{row.metric}": MetricDefinition(row.help, row.of) for row in (*rows_of(WorkerFigures), *RATES)},
     "worker_buckets": MetricDefinition("buckets that a worker owns", lambda worker: len(worker.buckets)),
 }
 """Metrics of a worker, with the label `worker`."""

@@ -43,13 +43,10 @@ class ShardStatus(ShardFigures, frozen=True, kw_only=True):
     backlog_events: Annotated[int | None, Figure("input events after the committed offsets")]
     backlog_bytes: Annotated[int | None, Figure("size of the backlog, estimated from the mean size of earlier events")]
     lag_s: Annotated[float | None, Figure("seconds that the oldest event of the backlog has waited")]
-    retention_remaining_s: Annotated[
-        float | None,
-        Figure("seconds until Kafka may delete the oldest event of the backlog"),
-    ]
+    retention_remaining_s: Annotated[float | None, Figure("seconds until the oldest event of the backlog expires")]
     events_in_per_s: Annotated[float, Figure("events read per second")]
     events_out_per_s: Annotated[float, Figure("records written per second")]
-    low_watermark_ms: Annotated[int | None, Figure("low watermark at the last checkpoint, in seconds since 1970, UTC")]
+    low_watermark_ms: Annotated[int | None, Figure("low watermark at the last checkpoint, as seconds since 1970")]
     idle: bool
     held_by: str
     catching_up: bool = False
@@ -98,13 +95,6 @@ class WorkerStatus(WorkerFigures, frozen=True, kw_only=True):
     def is_in_code(self) -> bool:
         """Whether it waits for the processor's code, and not for a service."""
         return self.waits_for.startswith(OWN_CODE)
-
-    @property
-    def busy_share(self) -> float | None:
-        """The rest of the time, in which its loop processes events."""
-        if self.idle_share is None or self.blocked_share is None:
-            return None
-        return max(0.0, 1 - self.idle_share - self.blocked_share)
 
     @property
     def version(self) -> int | None:

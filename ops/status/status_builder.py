@@ -200,6 +200,7 @@ def _worker_status(interval: ReportInterval, now_ms: int, outage: Outage) -> Wor
         checkpoint_age_s=None if last.last_checkpoint_ms is None else (worker_ms - last.last_checkpoint_ms) / 1000,
         cpu_cores=(last.cpu_s - interval.first.cpu_s) / interval.seconds if interval.seconds else 0.0,
         idle_share=interval.share(lambda report: report.idle_s),
+        busy_share=interval.share(lambda report: report.at_ms / 1000 - report.idle_s - report.blocked_s),
         blocked_share=interval.share(lambda report: report.blocked_s),
         restarts=len(restarts_ms),
         crash_loop_since_ms=crash_loop_since(restarts_ms, now_ms),

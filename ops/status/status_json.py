@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import structs
 
-from ...processors import RATES, TOTALS, Counts
+from ...processors import PROCESSOR_ROWS, RATES, TOTALS
 from .status import ClusterStatus, ProcessorStatus, WorkerStatus
 
 
@@ -41,17 +41,11 @@ def _processor_to_json(status: ProcessorStatus) -> dict[str, Any]:
         "failed_queries": status.failed_queries,
         "workers": [_worker_to_json(worker) for worker in status.workers],
         "shards": [structs.asdict(shard) for shard in status.shards],
-        **structs.asdict(status.shard_figures),
-        **structs.asdict(status.worker_figures),
-        **_of_counts(status.counts, status.per_s),
+        **{row.name: row.of(status) for row in PROCESSOR_ROWS},
     }
 
 
 def _worker_to_json(worker: WorkerStatus) -> dict[str, Any]:
-    values = structs.asdict(worker)
-    counts, per_s = values.pop("counts"), values.pop("per_s")
-    return {**values, **_of_counts(counts, per_s), "is_silent": worker.is_silent, "busy_share": worker.busy_share}
-
-
-def _of_counts(counts: Counts, per_s: Counts) -> dict[str, Any]:
-    return {row.name: row.of(counts) for row in TOTALS} | {row.name: row.of(per_s) for row in RATES}
+    values = structs.asdict(worker) | {row.name: row.of(worker) for row in (*RATES, *TOTALS)}
+    del values["counts"], values["per_s"]
+    return {**values, "is_silent": worker.is_silent}

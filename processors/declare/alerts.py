@@ -7,13 +7,13 @@ from datetime import timedelta
 from typing import Literal, TypeAlias, get_args
 
 from ..errors import DeclarationError
-from ..figures import FIGURE_METRICS
+from ..figures import PROCESSOR_ROWS
 from ..validation import did_you_mean, expect_types
 
 AlertSeverity: TypeAlias = Literal["critical", "warning"]
 """The severity of an alert: critical if it needs action now."""
 
-ALERT_METRICS: dict[str, str] = FIGURE_METRICS | {
+ALERT_METRICS: dict[str, str] = {row.metric: row.help for row in PROCESSOR_ROWS} | {
     "backlog_events": "backlog in events: input events after the committed offsets",
     "backlog_bytes": "backlog in bytes, estimated from the mean event size",
     "lag_seconds": "lag: seconds that the oldest event of the backlog has waited",

@@ -155,14 +155,14 @@ def test_tables_have_a_column_for_each_row_with_a_title(
     """The dashboard gets the same titles. Values are in the unit that the name ends with."""
     console = Console(file=StringIO(), width=300, highlight=False)
     worker = worker_status(
-        memory_bytes=memory_bytes, cpu_cores=cpu_cores, checkpoint_duration_s=took_s, blocked_share=0.5
+        memory_bytes=memory_bytes, cpu_cores=cpu_cores, checkpoint_duration_s=took_s, blocked_share=0.5, busy_share=0.5
     )
     shard = shard_status(**dict.fromkeys(SHARDS, 1))
     status = cluster_status(processor_status(shard, workers=(worker,)))
     console.print(layout_of(status, console, buckets=True, workers=True, everything=True))
     assert isinstance(console.file, StringIO)
     text = console.file.getvalue()
-    titles = [row.column for row in (*columns_of(WorkerFigures), *columns_of(ShardFigures))]
+    titles = [*columns_of(WorkerFigures).values(), *columns_of(ShardFigures).values()]
 
     assert [title for title in titles if f"  {title}  " not in text.replace("\n", "  ")] == []
     assert [value for value in shown if value not in text] == []

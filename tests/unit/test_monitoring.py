@@ -389,9 +389,9 @@ def test_a_worker_is_busy_idle_or_blocked() -> None:
 
 
 def test_programs_get_what_follows_from_the_figures_of_a_worker() -> None:
-    """They get its busy share and whether it is silent, so neither they nor the page compute these again."""
+    """They get whether it is silent, so neither they nor the page compute this again."""
     running, silent = (
-        worker_status(idle_share=0.25, blocked_share=0.25),
+        worker_status(idle_share=0.25, busy_share=0.5),
         worker_status("two", report_age_s=2_000.0, outage_s=1_900.0),
     )
     [processor] = status_to_json(cluster_status(processor_status(shard_status(), workers=(running, silent))))[
@@ -832,6 +832,7 @@ def test_metrics_have_values_for_a_processor_without_problems() -> None:
         "backup_late",
         "backup_outage_seconds",
         "blocked_share",
+        "busy_share",
         "checkpoint_age_seconds",
         "checkpoint_running_seconds",
         "hot_key_share",

@@ -18,7 +18,7 @@ WORKERS = tuple(
         deployment="scorer@12",
         started_ms=NOW_MS - 7_200_000,
         per_s=Counts(events_in=12_345.0, bytes_in=1.5e6, events_out=12_345.0),
-        idle_share=0.2,
+        busy_share=0.1,
         blocked_share=0.7,
         memory_bytes=850_000_000,
         restarts=2,
@@ -28,7 +28,7 @@ WORKERS = tuple(
 )
 COLUMNS = [
     *["worker", "process", "runs for", "version", "buckets", "in/s", "MB/s", "out/s"],
-    *["busy", "restarts", "checkpoint", "memory", "CPU", "blocked"],
+    *["restarts", "checkpoint", "memory", "CPU", "busy", "blocked"],
 ]
 
 

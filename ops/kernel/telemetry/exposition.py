@@ -18,7 +18,6 @@ from .metrics import Metrics, Timings
 from .trace_context import SpanMetrics
 
 _PREFIX = "penstock_worker_"
-_SINCE = ", since the start of the worker"
 _LABELS = ("processor",)
 
 Value: TypeAlias = Callable[[Metrics], float | None]
@@ -45,24 +44,15 @@ COUNTERS: dict[str, tuple[str, Value]] = {
     **{row.name: (row.help, row.of) for row in rows_of(Counts)},
     "restored_states": ("states restored from backups", lambda metrics: metrics.restores.states),
     "restored_bytes": ("bytes of the states restored from backups", lambda metrics: metrics.restores.bytes),
-    "restoring_seconds": (
-        "seconds for which states were restored from backups; at the same time, each counts",
-        lambda metrics: metrics.restores.seconds,
-    ),
+    "restoring_seconds": ("seconds of restores; parallel ones each count", lambda metrics: metrics.restores.seconds),
     "idle_seconds": ("seconds without events to process", lambda metrics: metrics.loop.idle_s),
-    "blocked_seconds": (
-        "seconds until a checkpoint ended, because Kafka, a store or a sink was slow",
-        lambda metrics: metrics.loop.blocked_s,
-    ),
+    "blocked_seconds": ("seconds until a checkpoint ended", lambda metrics: metrics.loop.blocked_s),
     "state_cache_hits": ("keys of batches whose state was in memory", lambda metrics: metrics.state_cache.hits),
     "state_cache_misses": (
-        "keys of batches whose state was read from the disk and decoded",
+        "keys of batches whose state was read and decoded",
         lambda metrics: metrics.state_cache.misses,
     ),
-    "replaced_clients": (
-        "Kafka clients that did not recover from an outage, and were replaced",
-        lambda metrics: metrics.clients.replaced,
-    ),
+    "replaced_clients": ("Kafka clients that were replaced after an outage", lambda metrics: metrics.clients.replaced),
     "spans_ended": ("spans of processed events", _of_spans(lambda spans: spans.ended)),
     "spans_exported": ("spans that the receiver has accepted", _of_spans(lambda spans: spans.exported)),
     "spans_failed": ("spans whose export failed", _of_spans(lambda spans: spans.failed)),
@@ -74,24 +64,15 @@ GAUGES: dict[str, tuple[str, Value]] = {
     "state_cache_bytes": ("estimated memory of decoded states", lambda metrics: metrics.state_cache.size_bytes),
     "standby_shards": ("shards of other workers that this machine can take over without a download", _standby_shards),
     "table_rows": ("rows of the lookup table", _of_table(lambda table: table.rows)),
-    "table_size_bytes": (
-        "size of the messages with the rows of the lookup table",
-        _of_table(lambda table: table.size_bytes),
-    ),
-    "table_unread": (
-        "messages that the lookup table had not applied at its last check",
-        _of_table(lambda table: table.unread),
-    ),
+    "table_size_bytes": ("size of the messages with the rows of the table", _of_table(lambda table: table.size_bytes)),
+    "table_unread": ("messages that the table has not applied", _of_table(lambda table: table.unread)),
     "last_checkpoint_seconds": ("duration of the last checkpoint in seconds", lambda metrics: metrics.saving_s),
 }
 """The gauges of a worker: descriptions and values."""
 
 HISTOGRAMS: dict[str, tuple[str, Callable[[Timings], Histogram]]] = {
     "processing": ("seconds for which the processor worked on a batch", lambda timings: timings.processing),
-    "event_age": (
-        "seconds from the arrival of an event in Kafka to the end of its processing",
-        lambda timings: timings.event_age,
-    ),
+    "event_age": ("seconds from an event's arrival in Kafka to its processing", lambda timings: timings.event_age),
     "checkpoint": ("seconds for which a checkpoint was saved", lambda timings: timings.checkpoint),
 }
 """The histograms of a worker: descriptions and values."""
@@ -113,29 +94,20 @@ class WorkerCollector(Collector):
         if found is None:
             return
         processor, metrics = found
-        for name, (description, value_of) in COUNTERS.items():
-            counter = CounterMetricFamily(_PREFIX + name, f"{description}{_SINCE}", labels=_LABELS)
-            yield from _with_value(counter, processor, value_of(metrics))
-        for name, (description, value_of) in GAUGES.items():
-            yield from _with_value(
-                GaugeMetricFamily(_PREFIX + name, description, labels=_LABELS), processor, value_of(metrics)
-            )
+        for kind, described in ((CounterMetricFamily, COUNTERS), (GaugeMetricFamily, GAUGES)):
+            for name, (description, value_of) in described.items():
+                value = value_of(metrics)
+                if value is not None:
+                    family = kind(_PREFIX + name, description, labels=_LABELS)
+                    family.add_metric([processor], value)
+                    yield family
         for name, (description, histogram_of) in HISTOGRAMS.items():
             yield _histogram(name, description, processor, histogram_of(metrics.timings))
 
 
-def _with_value(
-    family: CounterMetricFamily | GaugeMetricFamily, processor: str, value: float | None
-) -> Iterator[Metric]:
-    """Yield a metric with its value, if it applies."""
-    if value is not None:
-        family.add_metric([processor], value)
-        yield family
-
-
 def _histogram(name: str, description: str, processor: str, histogram: Histogram) -> HistogramMetricFamily:
     """Return a histogram since the start of the worker."""
-    family = HistogramMetricFamily(f"{_PREFIX}{name}_seconds", f"{description}{_SINCE}", labels=_LABELS)
+    family = HistogramMetricFamily(f"{_PREFIX}{name}_seconds", description, labels=_LABELS)
     buckets = [("+Inf" if isinf(bound_s) else str(bound_s), float(count)) for bound_s, count in histogram.cumulative()]
     family.add_metric([processor], buckets, histogram.sum_s)
     return family

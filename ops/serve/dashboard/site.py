@@ -47,10 +47,7 @@ _Body = TypeVar("_Body")
 PAGE = Path(__file__).parent / "page"
 DEFAULT_LIMIT = 20
 """The default number of values, dead letters or log lines in an answer."""
-COLUMNS = {
-    subject: {row.name: row.column for row in columns_of(kind)}
-    for subject, kind in (("worker", WorkerFigures), ("shard", ShardFigures))
-}
+COLUMNS = {"worker": columns_of(WorkerFigures), "shard": columns_of(ShardFigures)}
 """The titles of the columns of figures, by the name of the figure."""
 MAX_LIMIT = 500
 """The largest number of values, dead letters or log lines in an answer."""

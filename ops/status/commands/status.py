@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,6 @@ from rich.text import Text
 
 from ....processors import (
     UNKNOWN,
-    Figure,
     ShardFigures,
     WorkerFigures,
     columns_of,
@@ -66,12 +65,10 @@ Watched = Annotated[
     ),
 ]
 _DISPENSABLE_OF_PROCESSORS = ("held back by", "late", "saved", "backup", "event time (UTC)", "out/s", "in/s")
-_DISPENSABLE_OF_BUCKETS = (*(row.column for row in columns_of(ShardFigures)), "event time (UTC)", "out/s", "in/s")
-_ESSENTIAL = {"blocked", "memory"}
+_DISPENSABLE_OF_BUCKETS = (*columns_of(ShardFigures).values(), "event time (UTC)", "out/s", "in/s")
 _DISPENSABLE_OF_WORKERS = (
-    *("process", "copies", "MB/s", "table", "version"),
-    *(row.column for row in columns_of(WorkerFigures) if row.column not in _ESSENTIAL),
-    *("host", "out/s", "runs for"),
+    *("process", "copies", "MB/s", "table", "version", "CPU", "checkpoint", "host", "out/s", "runs for"),
+    *columns_of(WorkerFigures).values(),
 )
 """The columns that a narrow terminal lacks, in the order in which they are left out."""
 _WRAPPED = "buckets"
@@ -268,11 +265,10 @@ def _worker(status: ProcessorStatus, worker: WorkerStatus) -> _Row:
         "in/s": round(worker.per_s.events_in),
         "MB/s": round(worker.per_s.bytes_in / 1e6, 2),
         "out/s": round(worker.per_s.events_out),
-        "busy": _percent(worker.busy_share),
         "table": "" if worker.table is None else f"{counted(worker.table.rows, 'row')}, {worker.table.unread:,} behind",
         "copies": "" if worker.standby_shards is None else counted(worker.standby_shards, "shard"),
         "restarts": worker.restarts or "",
-        **_columns(columns_of(WorkerFigures), worker),
+        **_columns(worker, WorkerFigures),
     }
 
 
@@ -286,12 +282,12 @@ def _bucket(status: ProcessorStatus, shard: ShardStatus) -> _Row:
         "lag (time)": human_duration_or_unknown(shard.lag_s) if shard.backlog_events != 0 else "",
         "event time (UTC)": _time(shard.low_watermark_ms),
         "": "catching up" if shard.catching_up else "idle" if shard.idle else shard.held_by,
-        **_columns(columns_of(ShardFigures), shard),
+        **_columns(shard, ShardFigures),
     }
 
 
-def _columns(rows: Iterable[Figure], figures: object) -> _Row:
-    return {row.column: _text(row.name, getattr(figures, row.attribute)) for row in rows}
+def _columns(figures: object, kind: type) -> _Row:
+    return {title: _text(name, getattr(figures, name)) for name, title in columns_of(kind).items()}
 
 
 def _text(name: str, value: float | None) -> object:
@@ -302,15 +298,11 @@ def _text(name: str, value: float | None) -> object:
         return human_duration(value) if value >= 2 else f"{value * 1000:.0f} ms"
     if name.endswith("_bytes"):
         return human_size(value)
-    return _percent(value) if name.endswith("_share") else round(value, 2)
+    return f"{value:.0%}" if name.endswith("_share") else round(value, 2)
 
 
 def _ago(age_s: float | None) -> str:
     return "" if age_s is None else f"{human_duration(age_s)} ago"
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{share:.0%}"
 
 
 def _time(time_ms: int | None) -> str:

@@ -35,14 +35,12 @@ export function bytes(number) {
   return `${count(number)} B`;
 }
 
-export const percent = (share) => (share === null ? "–" : `${Math.round(share * 100)} %`);
-
 // A figure in the unit that its name ends with.
 export function figureText(name, value) {
   if (value === null || value === undefined) return "–";
   if (name.endsWith("_s")) return value < 2 ? `${Math.round(value * 1000)} ms` : span(value);
   if (name.endsWith("_bytes")) return bytes(value);
-  if (name.endsWith("_share")) return percent(value);
+  if (name.endsWith("_share")) return `${Math.round(value * 100)} %`;
   return Number.isInteger(value) ? count(value) : value.toFixed(2);
 }
 

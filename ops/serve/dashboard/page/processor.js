@@ -3,7 +3,7 @@
 import { Actions } from "./actions.js";
 import { el, section, setText } from "./dom.js";
 import { Findings, alertsAsFindings } from "./findings.js";
-import { bytes, count, countOrUnknown, figureText, percent, plural, rate, span, spanOrNone, spanOrUnknown, time } from "./format.js";
+import { bytes, count, countOrUnknown, figureText, plural, rate, span, spanOrNone, spanOrUnknown, time } from "./format.js";
 import { DeadLetters } from "./dead_letters.js";
 import { COUNTS, Plot, SPANS } from "./plot.js";
 import { timeRange } from "./time_range.js";
@@ -129,7 +129,6 @@ const WORKER_COLUMNS = [
   { title: "buckets", text: ({ worker }) => worker.buckets.join(" ") },
   { title: "in/s", number: true, text: whileRunning((worker) => rate(worker.events_in_per_s)), value: ofRunning((worker) => worker.events_in_per_s) },
   { title: "out/s", number: true, text: whileRunning((worker) => rate(worker.events_out_per_s)), value: ofRunning((worker) => worker.events_out_per_s) },
-  { title: "busy", number: true, text: whileRunning((worker) => percent(worker.busy_share)), value: ofRunning((worker) => worker.busy_share) },
   { title: "restarts in 1 h", number: true, text: ({ worker }) => count(worker.restarts), value: ({ worker }) => worker.restarts },
 ];
 
