@@ -154,9 +154,9 @@ def test_tables_have_a_column_for_each_row_with_a_title(
 ) -> None:
     """The dashboard gets the same titles. Values are in the unit that the name ends with."""
     console = Console(file=StringIO(), width=300, highlight=False)
-    worker = worker_status(
-        memory_bytes=memory_bytes, cpu_cores=cpu_cores, checkpoint_duration_s=took_s, blocked_share=0.5, busy_share=0.5
-    )
+    figures: dict[str, Any] = dict.fromkeys(WORKERS, 1)
+    figures |= {"memory_bytes": memory_bytes, "cpu_cores": cpu_cores, "checkpoint_duration_s": took_s}
+    worker = worker_status(**figures)
     shard = shard_status(**dict.fromkeys(SHARDS, 1))
     status = cluster_status(processor_status(shard, workers=(worker,)))
     console.print(layout_of(status, console, buckets=True, workers=True, everything=True))
