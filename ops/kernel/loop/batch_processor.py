@@ -35,7 +35,7 @@ from ..shards import OpenShard
 from ..telemetry import EventTracer, HotKeys, Metrics, ProcessedBatch
 from .batch_intake import BatchIntake
 from .batch_sizer import MOST_EVENTS, BatchSizer
-from .dead_letter_guard import DeadLetterGuard
+from .dead_letter_guard import Count, Cut, DeadLetterGuard
 from .event_stops import place_of, stop_after, stop_at, stop_at_event, stop_at_output
 from .user_exits import exits_named
 
@@ -63,7 +63,6 @@ class _Fed:
     took_s: float
 
 
-_Cut = Callable[[RawBatch, AcceptedBatch], AcceptedBatch]
 _Effect = Callable[[_Fed], None]
 
 
@@ -78,7 +77,7 @@ class _Chain(NamedTuple):
     """
 
     intake: BatchIntake
-    cuts: tuple[_Cut, ...]
+    cuts: tuple[Cut, ...]
     describe: Callable[[RawBatch, FedBatch], list[RejectedEvent]]
     effects: tuple[_Effect, ...]
 
@@ -128,11 +127,11 @@ class BatchProcessor:
         self._rebuilding = {intake.category.name: self._chain_without_outputs(intake) for intake in intakes}
 
     def _chain_of(self, intake: BatchIntake) -> _Chain:
-        guard = self._guard
         effects = (self._record_times, self._send, self._set_aside, self._stop, self._reach)
-        if guard is None:
+        if self._guard is None:
             return _composed(intake, (), effects)
-        return _composed(intake, (guard.cut,), (*effects, lambda fed: _count_letters(guard, fed)))
+        cuts, count = self._guard.checks_of(intake.category.name)
+        return _composed(intake, cuts, (*effects, lambda fed: _count_letters(count, fed)))
 
     def _chain_without_outputs(self, intake: BatchIntake) -> _Chain:
         """Return the chain for events whose outputs are on the bus already."""
@@ -250,7 +249,7 @@ class BatchProcessor:
                 self._checkpoints.note_moved_position()
 
 
-def _composed(intake: BatchIntake, cuts: tuple[_Cut, ...], effects: tuple[_Effect, ...]) -> _Chain:
+def _composed(intake: BatchIntake, cuts: tuple[Cut, ...], effects: tuple[_Effect, ...]) -> _Chain:
     if not intake.divides:
         return _Chain(intake, cuts, lambda _, fed: fed.rejected, effects)
     return _Chain(
@@ -262,7 +261,7 @@ def _numbered(batch: RawBatch, fed: FedBatch) -> list[RejectedEvent]:
     return [numbered_in_message(event, batch.offsets()) for event in fed.rejected]
 
 
-def _count_letters(guard: DeadLetterGuard, fed: _Fed) -> None:
-    exceeding = guard.record(fed.batch, [event for event in fed.rejected if not event.retried_in])
+def _count_letters(count: Count, fed: _Fed) -> None:
+    exceeding = count(fed.batch, [event for event in fed.rejected if not event.retried_in])
     if exceeding is not None:
         raise stop_after(fed.shard, fed.batch, exceeding)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from ....processors.declare import DeadLetterLimit, Processor, Rejections, dead_letters_of, plan_of
@@ -14,6 +14,11 @@ from ....transport.codecs import Codecs
 _LOG = logging.getLogger("penstock.worker")
 LETTERS_WAIT_S = 15.0
 """How long a read of earlier dead letters waits for a silent bus."""
+
+Cut = Callable[[RawBatch, AcceptedBatch], AcceptedBatch]
+"""Ends a batch before an event at which the worker stops, if there is one."""
+Count = Callable[[RawBatch, Sequence[RejectedEvent]], RejectedEvent | None]
+"""Counts the rejected events of a processed batch; returns the one that exceeded the limit, or None."""
 
 
 class DeadLetterGuard:
@@ -40,10 +45,14 @@ class DeadLetterGuard:
         self._codecs = codecs
         self._buckets: dict[Bucket, Rejections] = {}
 
-    def cut(self, batch: RawBatch, accepted: AcceptedBatch) -> AcceptedBatch:
+    def checks_of(self, category: str) -> tuple[tuple[Cut, ...], Count]:
+        """Return the cuts before the batches of an input are processed, and the count after that."""
+        if self._chain is not None and self._chain.includes(category):
+            return (), self._count_retried
+        return (self._cut,), self._count
+
+    def _cut(self, batch: RawBatch, accepted: AcceptedBatch) -> AcceptedBatch:
         """Return the part of a batch before the limit is exceeded, with a rejected event that stops the worker; or all of it."""
-        if self._is_retried(batch):
-            return accepted  # `record` counts them at their first places
         rejected_at = [event.at for event in accepted.rejected if not event.stops]
         exceeded = self._of(batch).would_exceed_at(rejected_at) if rejected_at else None
         if exceeded is None:
@@ -54,19 +63,17 @@ class DeadLetterGuard:
         pairs = [(event, at) for event, at in zip(accepted.events, accepted.at, strict=True) if at < stop]
         return AcceptedBatch(accepted.events.of([event for event, _ in pairs]), [at for _, at in pairs], rejected)
 
-    def record(self, batch: RawBatch, rejected: Sequence[RejectedEvent]) -> RejectedEvent | None:
-        """Record a processed batch; return the rejected event that exceeded the limit, or None."""
+    def _count(self, batch: RawBatch, rejected: Sequence[RejectedEvent]) -> RejectedEvent | None:
         if not (rejected or batch.bucket in self._buckets):
             return None
-        if self._is_retried(batch):
-            return self._record_retried(batch, rejected)
         rejections = self._of(batch)
         at = rejections.exceeded_at(len(batch.messages), [event.at for event in rejected])
         if at is None:
             return None
         return self._stopping(next(event for event in rejected if event.at == at), rejections.description)
 
-    def _record_retried(self, batch: RawBatch, rejected: Sequence[RejectedEvent]) -> RejectedEvent | None:
+    def _count_retried(self, batch: RawBatch, rejected: Sequence[RejectedEvent]) -> RejectedEvent | None:
+        """Count the events of a retry category at their first places."""
         origins = [returned(batch.messages[event.at], batch.bucket, self._chain).origin for event in rejected]
         if not origins:
             return None
@@ -77,9 +84,6 @@ class DeadLetterGuard:
         rejections = self._buckets[batch.bucket]
         found = rejections.exceeded_by(origin.offset for origin in origins)
         return None if found is None else self._stopping(rejected[found], rejections.description)
-
-    def _is_retried(self, batch: RawBatch) -> bool:
-        return self._chain is not None and self._chain.includes(batch.bucket.category)
 
     def drop(self, buckets: Collection[Bucket]) -> None:
         """Drop the counts of buckets."""
