@@ -110,7 +110,7 @@ def test_a_worker_is_healthy_while_its_loop_runs(monkeypatch: pytest.MonkeyPatch
             7.0,
             0.0,
         )
-        worker._shards.close({1})
+        worker._parts.shards.close({1})
         monitor.record_turn(worker)
         assert (asked(address, "/health")[0], asked(address, "/ready")[0]) == (200, 503)
         clock.s += STUCK_S + 1

@@ -288,7 +288,7 @@ def test_outputs_that_were_computed_before_a_pause_are_sent_by_the_owner_only(
     paused = start("paused")
     driver._write(arrivals, [Arrival("south", 0)])
     read_to_end(paused, driver, [arrivals])
-    send = paused._batches._outputs.send
+    send = paused._parts.batches._outputs.send
 
     def send_after_a_pause(*outputs: Any) -> None:
         monkeypatch.undo()
@@ -299,7 +299,7 @@ def test_outputs_that_were_computed_before_a_pause_are_sent_by_the_owner_only(
             read_to_end(start("successor"), driver, [arrivals])
         send(*outputs)
 
-    monkeypatch.setattr(paused._batches._outputs, "send", send_after_a_pause)
+    monkeypatch.setattr(paused._parts.batches._outputs, "send", send_after_a_pause)
     driver._write(arrivals, [Arrival("north", 1)])
     for _ in range(5):
         paused.run_once()

@@ -198,7 +198,7 @@ def test_a_worker_without_new_buckets_stops_too() -> None:
         driver = Driver(Totals)
         driver.send(readings, made(20))
         worker = driver._workers[Totals]
-        worker._ownership.reader.poll = lambda timeout_s: EMPTY  # type: ignore[method-assign]
+        worker._parts.ownership.reader.poll = lambda timeout_s: EMPTY  # type: ignore[method-assign]
         driver.bus.resize(grown.name, 3)
         driver.clock.advance(CHECK_EVERY_S)
 

@@ -212,7 +212,7 @@ def test_a_lost_bucket_ends_the_wait_of_its_write() -> None:
         worker.run_once()
         driver.clock.advance(5)
     waited = waits.longest
-    worker._ownership.lost([Bucket(events.name, 0)])
+    worker._parts.ownership.lost([Bucket(events.name, 0)])
 
     assert waited is not None
     assert (waited.name, waits.longest) == ("the table", None)

@@ -605,7 +605,7 @@ def test_outputs_at_least_once_wait_for_a_flush_but_not_for_the_state(holds: boo
             driver.bus.append("readings", Outgoing(b"m", b'{"meter":"m","at":%d,"litres":10}' % at))
             driver.clock.advance(2 if at == 1 else 0.1)
             if holds and at == 1:
-                worker._checkpoints.hold()
+                worker._parts.checkpoints.hold()
             worker.run_once()
             assert saving.wait(LIMIT_S)
         seen = read_counts()
@@ -698,8 +698,8 @@ def test_outputs_of_lost_buckets_are_rolled_back() -> None:
         driver.bus.append("readings", Outgoing(b"m%d" % n, b'{"meter":"m%d","at":1,"litres":10}' % n))
     worker.run_once()
     buckets = [Bucket("readings", number) for number in range(3)]
-    worker._ownership.lost(buckets)
-    worker._ownership.assigned(buckets)
+    worker._parts.ownership.lost(buckets)
+    worker._parts.ownership.assigned(buckets)
     for _ in range(3):
         worker.run_once()
     worker.save()
@@ -716,7 +716,7 @@ def test_sent_outputs_alone_cause_a_checkpoint(processor: type[ps.Processor]) ->
     before, [shard] = worker.metrics.checkpoints, [one for one in worker.shards if one.position.get("readings")]
     [output] = driver.read(plan_of(processor).outputs[0])
     news = [shard.has_news]
-    worker._batches._outputs.send(shard, [output])
+    worker._parts.batches._outputs.send(shard, [output])
     news.append(shard.has_news)
     worker.save()
     news.append(shard.has_news)

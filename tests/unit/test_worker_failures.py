@@ -356,17 +356,17 @@ def test_a_worker_whose_identity_another_process_uses_ends() -> None:
     worker = site.worker("ab12-0")
     worker.run_once()
     for _ in range(MOST_FENCED - 1):
-        worker._ownership.rejoin(IdentityTaken("fenced"))
-        worker._ownership.rejoin(MembershipLost("an outage"))
+        worker._parts.ownership.rejoin(IdentityTaken("fenced"))
+        worker._parts.ownership.rejoin(MembershipLost("an outage"))
         worker.run_once()
     with pytest.raises(
         IdentityShared, match=r"same identity, ab12-0.*no event is lost.*`copies/workers` of the clone's"
     ):
-        worker._ownership.rejoin(IdentityTaken("fenced"))
+        worker._parts.ownership.rejoin(IdentityTaken("fenced"))
 
     later = site.worker("ab12-0")
     for _ in range(MOST_FENCED + 3):
-        later._ownership.rejoin(IdentityTaken("fenced"))
+        later._parts.ownership.rejoin(IdentityTaken("fenced"))
         site.clock.advance(QUIET_S)
     assert [_ordinal(number) for number in (1, 4, 11, 21, 112)] == ["first", "4th", "11th", "21st", "112th"]
 

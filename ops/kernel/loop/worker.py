@@ -91,7 +91,7 @@ class Worker:
         self._keeps_place = False
         self.waits: Sequence[ShardWait] = ()
         """What the event time of each shard waited for at the end of `run`."""
-        parts = WorkerParts(
+        self._parts = WorkerParts(
             processor,
             config,
             WorkerThreads(threads, saver, requests or saver),
@@ -100,17 +100,7 @@ class Worker:
             from_earliest=from_earliest,
             at_gap=self._pass_gap,
         )
-        self.metrics = parts.metrics
-        self._sinks = parts.sinks
-        self._topics = parts.topics
-        self._time = parts.time
-        self._queues = parts.queues
-        self._pauses = parts.pauses
-        self._executor = parts.executor
-        self._shards = parts.shards
-        self._checkpoints = parts.checkpoints
-        self._ownership = parts.ownership
-        self._batches = parts.batches
+        self.metrics = self._parts.metrics
         self._snapshots = self._participant() if config.takes_snapshots else None
 
     def _participant(self) -> SnapshotParticipant:
@@ -118,9 +108,9 @@ class Worker:
             self._config.bus,
             self.processor_name,
             self._config.identity,
-            shards=self._shards,
-            checkpoints=self._checkpoints,
-            confirm=lambda: self._executor.confirm(self._shards),
+            shards=self._parts.shards,
+            checkpoints=self._parts.checkpoints,
+            confirm=lambda: self._parts.executor.confirm(self._parts.shards),
             clock=self._clock,
         )
 
@@ -138,26 +128,26 @@ class Worker:
             while not (self._stopping or finished(self)):
                 self.run_once()
             if self.save():
-                self._time.publish_end()
-            self.waits = self._time.waits()
+                self._parts.time.publish_end()
+            self.waits = self._parts.time.waits()
             if not (keep_place or self._keeps_place):
-                self._ownership.reader.leave()
+                self._parts.ownership.reader.leave()
         except BaseException:
-            self._ownership.abandon()  # the next owner of the buckets repeats all unsaved work
+            self._parts.ownership.abandon()  # the next owner of the buckets repeats all unsaved work
             raise
         finally:
             self._close()
 
     def run_once(self) -> None:
         """Start reading opened shards, poll once, process the batches, and begin a checkpoint if one is due."""
-        self._pauses.tick()
+        self._parts.pauses.tick()
         try:
             with exits_named(self._class_name, raising_line):
                 self._read_and_process()
         except MembershipLost as error:
-            self._ownership.rejoin(error)
+            self._parts.ownership.rejoin(error)
         except ROLLED_BACK as error:
-            self._ownership.start_over(error)
+            self._parts.ownership.start_over(error)
         except StopAtEvent as stop:
             if stop.saves:
                 self.save()
@@ -165,82 +155,84 @@ class Worker:
         self._after_turn(self)
 
     def _read_and_process(self) -> None:
-        self._topics.check_if_due()
+        self._parts.topics.check_if_due()
         self._start_reading()
         polled = self._poll()
-        self._topics.expect_declared(self._ownership.owned)
+        self._parts.topics.expect_declared(self._parts.ownership.owned)
         self._process(polled)
         self._pass_time()
-        self._checkpoints.save_if_due()
+        self._parts.checkpoints.save_if_due()
         if self._snapshots is not None:
             self._snapshots.advance(is_settled=self.is_settled)
 
     def tick(self) -> None:
         """Record that the process runs, and keep the membership while user code or a long checkpoint keeps the loop from polling. Any thread."""
-        self._pauses.tick()
-        self._ownership.keep_alive()
+        self._parts.pauses.tick()
+        self._parts.ownership.keep_alive()
 
     def _start_reading(self) -> None:
         """Start reading the buckets of opened shards."""
-        reader = self._ownership.reader
-        self._shards.begin_opening(self._executor.is_ready)
-        for loaded in self._shards.opened():
+        reader = self._parts.ownership.reader
+        self._parts.shards.begin_opening(self._parts.executor.is_ready)
+        for loaded in self._parts.shards.opened():
             self._complete_outputs(loaded)
             shard = loaded.shard
-            self._shards.back_up(shard)
+            self._parts.shards.back_up(shard)
             # If the state is ahead of the group's positions, a checkpoint commits them even without new events.
-            self._checkpoints.add_work(int(shard.has_news), 0)
-            self._time.begin(shard)
-            self._queues.drop([position.bucket for position in loaded.start_positions])
-            self._queues.catch_up(shard, loaded.start_positions)
+            self._parts.checkpoints.add_work(int(shard.has_news), 0)
+            self._parts.time.begin(shard)
+            self._parts.queues.drop([position.bucket for position in loaded.start_positions])
+            self._parts.queues.catch_up(shard, loaded.start_positions)
             reader.start(loaded.start_positions)
             self._after_opening(shard)
 
     def _complete_outputs(self, loaded: LoadedShard) -> None:
         """Send the outputs of a shard's last checkpoint: its outbox and its changelog."""
-        self._topics.expect(loaded.topic_ids)
+        self._parts.topics.expect(loaded.topic_ids)
         if loaded.outbox is not None:
-            self._checkpoints.complete()
-            self._executor.send_outbox(loaded.shard, loaded.outbox)
+            self._parts.checkpoints.complete()
+            self._parts.executor.send_outbox(loaded.shard, loaded.outbox)
         if loaded.needs_changelog:
-            self._checkpoints.complete()
-            self._executor.log_state(loaded.shard)
+            self._parts.checkpoints.complete()
+            self._parts.executor.log_state(loaded.shard)
 
     def _poll(self) -> Polled:
-        reader = self._ownership.reader
-        reader.poll_limit = min(self._ownership.most_events, self._batches.most_events, self._executor.pace.most_events)
+        reader = self._parts.ownership.reader
+        reader.poll_limit = min(
+            self._parts.ownership.most_events, self._parts.batches.most_events, self._parts.executor.pace.most_events
+        )
         try:
-            return self._queues.arranged(self._poll_or_wait(reader), reader)
+            return self._parts.queues.arranged(self._poll_or_wait(reader), reader)
         except (OffsetOutOfRange, MissingCategory):
-            self._topics.expect_same()  # raises a clearer error if the topic was recreated
+            self._parts.topics.expect_same()  # raises a clearer error if the topic was recreated
             raise
 
     @property
     def _poll_wait_s(self) -> float:
-        if self._checkpoints.are_outputs_waiting:
+        if self._parts.checkpoints.are_outputs_waiting:
             return SAVING_POLL_WAIT_S
-        return POLL_WAIT_S if self._ownership.is_assigned and self.is_settled else OPENING_POLL_WAIT_S
+        return POLL_WAIT_S if self._parts.ownership.is_assigned and self.is_settled else OPENING_POLL_WAIT_S
 
     def _poll_or_wait(self, reader: Reader) -> Polled:
         polled = reader.poll(0)
         if polled.batches or polled.ended:
             return polled
-        self._executor.send_now()
-        self._checkpoints.flush_if_due()
+        self._parts.executor.send_now()
+        self._parts.checkpoints.flush_if_due()
         with self.metrics.loop.idle():
             return reader.poll(self._poll_wait_s)
 
     @property
     def wait(self) -> Wait | None:
         """What it has waited for longest, for its reports; None without a wait, or without buckets."""
-        return self.metrics.waits.longest_reported if self._ownership.numbers else None
+        return self.metrics.waits.longest_reported if self._parts.ownership.numbers else None
 
     def _process(self, polled: Polled) -> None:
         deferred = self._process_batches(polled.batches)
         for bucket, end in polled.ended:
-            shard = self._shards.get(bucket.number)
+            shard = self._parts.shards.get(bucket.number)
             if shard is not None and bucket not in deferred:
-                self._batches.reach_end(shard, bucket, end)
+                self._parts.batches.reach_end(shard, bucket, end)
 
     def _process_batches(self, batches: Sequence[RawBatch]) -> set[Bucket]:
         """Process batches up to the first one that the processor defers. That one and the rest are read again.
@@ -251,42 +243,42 @@ class Worker:
             The buckets that are read again.
         """
         for at, batch in enumerate(batches):
-            shard = self._shards.get(batch.bucket.number)
+            shard = self._parts.shards.get(batch.bucket.number)
             if shard is None:
                 continue  # read before the bucket moved away; its new owner reads it
             try:
-                self._batches.process(shard, batch)
+                self._parts.batches.process(shard, batch)
             except Deferred:
                 if self.metrics.lookups is not None:
                     self.metrics.waits.begin(LOOKUP)
                 self._read_again(batches[at:])
                 return {batch.bucket for batch in batches[at:]}
             self.metrics.waits.end(LOOKUP)
-            self._checkpoints.save_if_due()
+            self._parts.checkpoints.save_if_due()
         return set()
 
     def _read_again(self, batches: Sequence[RawBatch]) -> None:
         offsets = {batch.bucket: batch.messages[0].offset() for batch in reversed(batches)}
-        self._queues.drop(offsets.keys())
-        self._ownership.reader.start([Position(bucket, offset) for bucket, offset in offsets.items()])
+        self._parts.queues.drop(offsets.keys())
+        self._parts.ownership.reader.start([Position(bucket, offset) for bucket, offset in offsets.items()])
         for bucket in offsets:
-            self._time.record_events(bucket)  # a bucket with waiting events is not idle
+            self._parts.time.record_events(bucket)  # a bucket with waiting events is not idle
 
     def _pass_time(self) -> None:
-        self._time.read()
-        for shard in self._shards:
-            self._batches.pass_time(shard)
-        self._time.send_pending()
+        self._parts.time.read()
+        for shard in self._parts.shards:
+            self._parts.batches.pass_time(shard)
+        self._parts.time.send_pending()
 
     def save(self) -> bool:
         """Save a checkpoint and wait for it; return whether everything is saved. Unsaved work is saved later or repeated."""
         with exits_named(self._class_name, raising_line):
-            return self._ownership.save()
+            return self._parts.ownership.save()
 
     @property
     def is_saved(self) -> bool:
         """Whether the last `save` saved everything."""
-        return self._ownership.is_saved
+        return self._parts.ownership.is_saved
 
     @property
     def is_stopped(self) -> bool:
@@ -305,86 +297,86 @@ class Worker:
     @property
     def owned(self) -> tuple[int, ...]:
         """The numbers of the worker's buckets, in order, whether or not it reads them yet."""
-        return self._ownership.numbers
+        return self._parts.ownership.numbers
 
     @property
     def is_settled(self) -> bool:
         """Whether the worker reads all of its buckets."""
-        return set(self._shards.numbers) == set(self.owned)
+        return set(self._parts.shards.numbers) == set(self.owned)
 
     @property
     def shards(self) -> Collection[OpenShard]:
         """The open shards."""
-        return list(self._shards)
+        return list(self._parts.shards)
 
     def hot_key(self, number: int) -> HotKey | None:
         """Return the most frequent key of a bucket; None without enough events."""
-        return self._batches.hot_keys.of(number)
+        return self._parts.batches.hot_keys.of(number)
 
     @property
     def owns_nothing(self) -> bool:
         """Whether other workers own all buckets; False until the group has assigned them and the worker's earlier transaction has ended."""
-        return self._ownership.is_assigned and not self.owned and self._executor.is_open
+        return self._parts.ownership.is_assigned and not self.owned and self._parts.executor.is_open
 
     def has_reached(self, targets: Mapping[Bucket, int]) -> bool:
         """Return whether every owned bucket is read up to its target, and all upstream watermarks are read; False without buckets."""
-        owned = self._ownership.owned
+        owned = self._parts.ownership.owned
         return (
             bool(owned)
-            and self._time.is_read
+            and self._parts.time.is_read
             and all(self._has_reached(bucket, targets.get(bucket, 0)) for bucket in owned)
         )
 
     def has_read_watermarks(self, end: int) -> bool:
         """Return whether all upstream watermarks before an offset are read; True if the processor uses none."""
-        return self._time.is_read_to(end)
+        return self._parts.time.is_read_to(end)
 
     def assume_silence(self) -> bool:
         """Let event time go on as if the inputs, which have ended, had been silent for long; return whether a turn has done so already."""
-        return self._time.assume_silence()
+        return self._parts.time.assume_silence()
 
     @property
     def has_retries(self) -> bool:
         """Whether an event of an owned bucket waits for a retry."""
-        return any(shard.in_flight.events for shard in self._shards)
+        return any(shard.in_flight.events for shard in self._parts.shards)
 
     def awaits_retries(self, targets: Mapping[Bucket, int]) -> bool:
         """Return whether every event in owned retry buckets up to a target is processed, or not due yet."""
         return all(
-            self._queues.is_waiting(bucket) or self._has_reached(bucket, target)
+            self._parts.queues.is_waiting(bucket) or self._has_reached(bucket, target)
             for bucket, target in targets.items()
             if bucket.number in self.owned
         )
 
     def _has_reached(self, bucket: Bucket, target: int) -> bool:
-        shard = self._shards.get(bucket.number)
+        shard = self._parts.shards.get(bucket.number)
         return shard is not None and shard.position.get(bucket.category, -1) >= target
 
     def sweeper(self) -> TransactionSweeper | None:
         """Return a sweeper for transactions of the processor's vanished workers; None if the processor uses no transactions."""
-        if not self._executor.is_transactional:
+        if not self._parts.executor.is_transactional:
             return None
         return TransactionSweeper(
             self._kind,
             self._config.bus,
             self._config.identity,
-            self._executor.written,
-            limit_s=self._executor.timeout_s,
+            self._parts.executor.written,
+            limit_s=self._parts.executor.timeout_s,
             is_settled=lambda: self.is_settled,
-            abort_open_transaction=self._executor.abort_open_transaction,
+            abort_open_transaction=self._parts.executor.abort_open_transaction,
             clock=self._clock,
         )
 
     def _close(self) -> None:
         ends = (
-            self._shards.stop,
+            self._parts.shards.stop,
             self._config.backups.close,
-            self._time.close,
+            self._parts.time.close,
             *([] if self._snapshots is None else [self._snapshots.close]),
-            self._ownership.close,
-            self._executor.close,
-            self._sinks.close,
+            self._parts.ownership.close,
+            self._parts.executor.close,
+            self._parts.sinks.close,
         )
         error = attempt_all(ends)
-        if error is not None and not self._ownership.has_failed:
+        if error is not None and not self._parts.ownership.has_failed:
             raise error
