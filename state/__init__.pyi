@@ -1,3 +1,4 @@
+from .addresses import http_host as http_host
 from .addresses import is_http_address as is_http_address
 from .addresses import split_address as split_address
 from .errors import BadStoreAddress as BadStoreAddress

@@ -15,10 +15,17 @@ def split_address(text: str) -> SplitResult | None:
     return None
 
 
+def http_host(url: str) -> str | None:
+    """Return the host of an address for HTTP; None if a text is no such address with a host, and a port if it names one."""
+    parts = split_address(url)
+    if parts is None or parts.scheme not in {"http", "https"} or parts.port == 0:
+        return None
+    return parts.hostname or None
+
+
 def is_http_address(url: str) -> bool:
     """Return whether a text is an address for HTTP with a host, and a port if it names one."""
-    parts = split_address(url)
-    return parts is not None and parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    return http_host(url) is not None
 
 
 def host_of(url: str) -> str:

@@ -6,10 +6,9 @@ import logging
 import urllib.request
 from collections.abc import Callable
 from http.client import HTTPException
-from urllib.parse import urlsplit
 
 from ....processors import LogRateLimiter, PenstockError
-from ....state import exchange, is_http_address
+from ....state import exchange, http_host
 
 _LOG = logging.getLogger("penstock.alerts")
 BEAT_EVERY_S = 30.0
@@ -28,10 +27,11 @@ class Heartbeat:
     """
 
     def __init__(self, url: str, now_s: Callable[[], float]) -> None:
-        if not is_http_address(url):
+        host = http_host(url)
+        if host is None:
             raise PenstockError("The heartbeat is not a valid http:// or https:// address. No rule was evaluated.")
         self._url = url
-        self._host = urlsplit(url).hostname
+        self._host = host
         self._now_s = now_s
         self._due_s = now_s()
         self._log_limiter = LogRateLimiter()

@@ -11,13 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Protocol
-from urllib.parse import urlsplit
 
 import msgspec
 
 from ....processors import PenstockError, human_duration
 from ....processors.declare import AlertSeverity
-from ....state import exchange, is_http_address
+from ....state import exchange, http_host
 from ....transport import Bus, Outgoing, Writer
 from .alert_states import ActiveAlert
 from .webhook_formats import WebhookFormat, webhook_body
@@ -122,7 +121,8 @@ class Webhook:
     """
 
     def __init__(self, url: str, webhook_format: WebhookFormat = WebhookFormat.JSON, *, routing_key: str = "") -> None:
-        if not is_http_address(url):
+        host = http_host(url)
+        if host is None:
             raise PenstockError("The webhook is not a valid http:// or https:// address. No rule was evaluated.")
         if webhook_format is WebhookFormat.PAGERDUTY and not routing_key:
             raise PenstockError(
@@ -131,7 +131,7 @@ class Webhook:
         self._format = webhook_format
         self._routing_key = routing_key
         self._url = url
-        self._host = urlsplit(url).hostname
+        self._host = host
 
     def send(self, notification: Notification) -> None:
         """Post a notification; any answer but 2xx is a failure."""
