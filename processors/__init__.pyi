@@ -1,4 +1,5 @@
 from .background import BackgroundThread as BackgroundThread
+from .background import RetryingThread as RetryingThread
 from .compiled import library_obstacle as library_obstacle
 from .errors import USER_CODE_ERRORS as USER_CODE_ERRORS
 from .errors import AppFileError as AppFileError

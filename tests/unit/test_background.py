@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from contextlib import closing
 from threading import Event
 
-from penstock.processors import BackgroundThread
+import pytest
+
+from penstock.processors import BackgroundThread, PenstockError, RetryingThread
 
 
 def test_closing_wakes_work_that_pauses() -> None:
@@ -44,3 +49,29 @@ def test_an_owner_that_never_started_can_be_closed() -> None:
     thread.close()
 
     assert thread.is_closed
+
+
+def test_work_is_repeated_after_any_error(
+    caplog: pytest.LogCaptureFixture, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    """The owner gets each reason. Expected errors are logged once in a while, and others always."""
+    errors = [PenstockError("No broker answers."), PenstockError("No leader."), KeyError("x"), None]
+    left, problems = list(errors), list[str]()
+
+    def work() -> None:
+        error = left.pop(0) if left else None
+        if error is not None:
+            raise error
+
+    thread = RetryingThread(
+        "test", work, log=logging.getLogger("test"), consequence="It is old.", failed=problems.append, every_s=0.0
+    )
+    with closing(thread):
+        thread.start()
+        wait_until(lambda: not left)
+
+    assert problems == ["No broker answers.", "No leader.", "The server itself failed: KeyError: 'x'."]
+    assert [record.getMessage() for record in caplog.records] == [
+        "It is old. No broker answers.",
+        "It is old. The server itself failed, and tries again.",
+    ]

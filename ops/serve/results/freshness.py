@@ -12,10 +12,10 @@ from contextlib import suppress
 
 import msgspec
 
-from ....processors import BackgroundThread, LogRateLimiter, PenstockError
+from ....processors import PenstockError, RetryingThread
 from ....transport import Bus
 from ...shell import SystemClock
-from ...status import ClusterStatus, Observer, ProcessorState, ProcessorStatus
+from ...status import Observer, ProcessorState, ProcessorStatus
 from .answers import AsOf
 from .follower import NotReady, ResultFollower
 from .served import ServedProcessor
@@ -39,7 +39,15 @@ class FreshnessReader:
         self._open_observer = open_observer
         self._clock = SystemClock()
         self._latest: dict[str, AsOf] = {}
-        self._thread = BackgroundThread("freshness", self._run)
+        self._observer: Observer | None = None
+        self._thread = RetryingThread(
+            "freshness",
+            self._measure,
+            log=_LOG,
+            consequence="The lag is not known; answers show when it was measured last.",
+            failed=self._mark,
+            every_s=POLL_EVERY_S,
+        )
 
     def start(self) -> None:
         """Start measuring."""
@@ -48,6 +56,9 @@ class FreshnessReader:
     def close(self) -> None:
         """Stop measuring."""
         self._thread.close()
+        if self._observer is not None:
+            with suppress(PenstockError):
+                self._observer.close()
 
     def as_of(self, name: str) -> AsOf:
         """Return the last measurement for a processor.
@@ -60,26 +71,9 @@ class FreshnessReader:
             raise NotReady("This server cannot answer yet, because it has not measured the lag. Ask again in a second.")
         return found
 
-    def _run(self) -> None:
-        limiter = LogRateLimiter()
-        observer: Observer | None = None
-        while not self._thread.is_closed:
-            try:
-                observer = observer or self._open_observer()
-                self._measure(observer.observe())
-            except PenstockError as error:
-                self._mark(str(error))
-                if limiter.is_due():
-                    _LOG.warning("The lag is not known; answers show when it was measured last. %s", error)
-            except Exception as error:  # noqa: BLE001 - logged; the server answers without the lag
-                self._mark(f"{type(error).__name__}: {error}")
-                _LOG.exception("Measuring the lag failed. Answers show when it was measured last.")
-            self._thread.wait(POLL_EVERY_S)
-        if observer is not None:
-            with suppress(PenstockError):
-                observer.close()
-
-    def _measure(self, cluster: ClusterStatus) -> None:
+    def _measure(self) -> None:
+        self._observer = self._observer or self._open_observer()
+        cluster = self._observer.observe()
         statuses = {status.node.name: status for status in cluster.processors}
         for served in self._follower.served.values():
             self._latest[served.name] = self._of(served, statuses, cluster.at_ms)
