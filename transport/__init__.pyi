@@ -1,10 +1,12 @@
 from .bounded_calls import NoAnswer as NoAnswer
 from .bounded_calls import call_with_limit as call_with_limit
 from .bounded_calls import has_pending_calls as has_pending_calls
+from .bucket_follower import POLL_WAIT_S as POLL_WAIT_S
+from .bucket_follower import BucketFollower as BucketFollower
+from .bucket_follower import changed_topics as changed_topics
 from .bus import Bus as Bus
 from .bus import Catalog as Catalog
 from .bus import Reader as Reader
-from .bus import Scanner as Scanner
 from .bus import TransactionalWriter as TransactionalWriter
 from .bus import Writer as Writer
 from .category_rows import connect_lookup as connect_lookup
@@ -63,7 +65,6 @@ from .messages import RawBatch as RawBatch
 from .messages import outgoing as outgoing
 from .messages import size_of as size_of
 from .messages import split_batch as split_batch
-from .offset_range import POLL_WAIT_S as POLL_WAIT_S
 from .offset_range import OffsetRange as OffsetRange
 from .offset_range import ranges_to_end as ranges_to_end
 from .offset_range import read_offset_range as read_offset_range

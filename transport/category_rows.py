@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from ..processors import counted
-from ..processors.declare import AnyCategory, InvalidKey, Message, Processor, RowUpdate, Undecodable
+from ..processors.declare import AnyCategory, Message, Processor, RowUpdate, Undecodable
 from ..processors.lookups import (
     DEFAULT_LIMIT_BYTES,
     CategoryTable,
@@ -25,13 +25,13 @@ from ..processors.lookups import (
     PreloadedTable,
     TableSize,
 )
-from ..processors.shard import deleted_key
-from .bus import Bus, Scanner
+from ..processors.shard import valid_deleted_key
+from .bucket_follower import BucketFollower, changed_topics
+from .bus import Bus
 from .category_spec import Topic
 from .codecs import Codecs
 from .errors import BusError, BusUnreachable, OffsetOutOfRange
-from .messages import Bucket, Position, RawBatch, split_batch
-from .offset_range import polls_to_end
+from .messages import Bucket, RawBatch, split_batch
 
 _LOG = logging.getLogger("penstock.lookups")
 CHECK_EVERY_S = 5.0
@@ -91,7 +91,6 @@ class _Versions:
         self._max_bytes = max_bytes
         self._of: dict[str, _Version] = {}
         self.rows = self.size_bytes = 0
-        self.positions: dict[int, int] = {}
 
     def get(self, key: str) -> _Version | None:
         """Return the version of a key."""
@@ -153,8 +152,8 @@ class CategoryRows(PreloadedTable):
         self._codec = Codecs(bus).of(category)
         self._now_s = now_s
         self._checked_s = 0.0
-        self._topic: Topic | None = None
-        self._scanner: Scanner | None = None
+        self._topics: Mapping[str, Topic] = {}
+        self._follower: BucketFollower | None = None
         self._max_bytes = max_bytes
         self._versions = _Versions(category.name, max_bytes)
         self._unread = 0
@@ -179,12 +178,12 @@ class CategoryRows(PreloadedTable):
         """
         is_due = self._now_s() - self._checked_s >= CHECK_EVERY_S
         try:
-            if self._scanner is None or (is_due and self._is_another_topic()):
+            if self._follower is None or (is_due and self._is_another_topic()):
                 self._load()
             else:
-                self._update(self._scanner)
+                self._update(self._follower)
                 if is_due:
-                    self._count_unread()
+                    self._count_unread(self._follower.positions)
         except BusUnreachable as error:
             raise LookupUnreachable(str(error)) from error
         except BusError as error:
@@ -195,55 +194,47 @@ class CategoryRows(PreloadedTable):
     def _is_another_topic(self) -> bool:
         """Return whether the topic was recreated or resized since it was read. Without an answer of the bus, it counts as the same."""
         self._checked_s = self._now_s()
-        name = self._category.name
         try:
-            return self._bus.catalog.topics([name]).get(name, self._topic) != self._topic
+            return bool(changed_topics(self._bus, self._topics))
         except BusUnreachable as error:
             _LOG.debug("%s", error)  # the worker's reader reports the outage
             return False
 
-    def _count_unread(self) -> None:
+    def _count_unread(self, positions: Mapping[Bucket, int]) -> None:
         """Count the messages that have arrived on the bus and not in this process."""
-        positions = self._versions.positions
+        name = self._category.name
         try:
-            ends = self._bus.catalog.stable_ends(self._category.name)
+            ends = self._bus.catalog.stable_ends(name)
         except BusError as error:
             _LOG.debug("%s", error)
             return
-        self._unread = sum(max(0, end - positions.get(bucket, end)) for bucket, end in ends.items())
+        self._unread = sum(max(0, end - positions.get(Bucket(name, number), end)) for number, end in ends.items())
 
     def _load(self) -> None:
         """Read the category to its end. Until then, the earlier rows stay in use."""
         name = self._category.name
         state = self._bus.catalog.describe(name)
-        scanner = self._bus.scanner([Position(Bucket(name, number), start) for number, start in state.starts.items()])
+        follower = BucketFollower(self._bus, {Bucket(name, number): start for number, start in state.starts.items()})
         versions = _Versions(name, self._max_bytes)
         try:
-            unread = dict.fromkeys(Bucket(name, number) for number in state.ends)
-            for polled in polls_to_end(self._bus, scanner, unread, silence_limit_s=SILENCE_LIMIT_S):
-                for batch in polled.batches:
-                    self._apply(batch, versions)
+            for batch in follower.read_to_end(SILENCE_LIMIT_S):
+                self._apply(batch, versions)
             versions.forget_deletions()
             versions.expect_fit()
         except BaseException:
-            scanner.close()
+            follower.close()
             raise
         self.close()
-        self._scanner, self._topic, self._checked_s = scanner, Topic(state.topic_id, len(state.ends)), self._now_s()
-        versions.positions |= state.ends
-        self._versions, self._unread = versions, 0
+        self._follower, self._topics = follower, {name: Topic(state.topic_id, len(state.ends))}
+        self._versions, self._unread, self._checked_s = versions, 0, self._now_s()
         _LOG.info("The table of category %s has %s.", name, counted(versions.rows, "row"))
 
-    def _update(self, scanner: Scanner) -> None:
+    def _update(self, follower: BucketFollower) -> None:
         """Apply the messages that have arrived since the last call."""
         try:
-            while True:
-                polled = scanner.poll(0.0)
-                for batch in polled.batches:
+            while batches := follower.poll(0.0):
+                for batch in batches:
                     self._apply(batch, self._versions)
-                self._versions.positions |= {end.bucket.number: end.offset for end in polled.ended}
-                if not polled.batches:
-                    break
             self._versions.expect_fit()
         except OffsetOutOfRange:
             self._load()  # messages expired before this process read them
@@ -265,7 +256,6 @@ class CategoryRows(PreloadedTable):
             version = _Version(change, batch.bucket.number, arrivals_ms[at], size)
             if before is None or before.bucket == version.bucket or before.arrival_ms <= version.arrival_ms:
                 versions.put(key, version)
-        versions.positions[batch.bucket.number] = batch.next_offset
         versions.expect_fit(tolerance=2)
         if failed:
             self._report(batch, failed)
@@ -280,18 +270,11 @@ class CategoryRows(PreloadedTable):
                 changes[bad.at] = (self._category.keys_of([bad.update])[0], bad.update)
             elif bad.clears_table:
                 changes[bad.at] = ("", _CLEARED)
-            elif (key := self._deleted(bad, batch.messages[bad.at])) is not None:
+            elif (key := valid_deleted_key(bad, batch.messages[bad.at], self._category)) is not None:
                 changes[bad.at] = (key, None)
             else:
                 failed.append(bad)
         return changes
-
-    def _deleted(self, bad: Undecodable, message: Message) -> str | None:
-        """Return the key that a message deletes; None if it deletes none."""
-        try:
-            return deleted_key(bad, message, self._category)
-        except InvalidKey:
-            return None
 
     def _report(self, batch: RawBatch, failed: Sequence[Undecodable]) -> None:
         self._failed_loads += len(failed)
@@ -305,9 +288,9 @@ class CategoryRows(PreloadedTable):
 
     def close(self) -> None:
         """Stop reading. May be repeated."""
-        if self._scanner is not None:
-            self._scanner.close()
-            self._scanner = None
+        if self._follower is not None:
+            self._follower.close()
+            self._follower = None
 
 
 def _size_of(message: Message) -> int:

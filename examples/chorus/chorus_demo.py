@@ -27,7 +27,7 @@ import penstock as ps
 from penstock.ops.serve.rows.client import ScubaClient
 from penstock.ops.serve.rows.queries import ExploreQuery, Filter
 from penstock.processors.declare import Codec
-from penstock.transport import Bucket, Bus, Position, Scanner
+from penstock.transport import Bucket, BucketFollower, Bus
 from penstock.transport.codecs import Codecs
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
@@ -112,7 +112,7 @@ def posts_sent(bootstrap: str) -> Iterator[int]:
 def report(bus: Bus, spike_ms: int) -> None:
     """Wait until the spike is in its category, in Laser and in Scuba, and print how long each took."""
     codec = Codecs(bus).of(spikes)
-    reader = bus.scanner([Position(Bucket(spikes.name, number), 0) for number in range(spikes.buckets)])
+    reader = BucketFollower(bus, {Bucket(spikes.name, number): 0 for number in range(spikes.buckets)})
     found = awaited("spike", lambda: first_spike(reader, codec, spike_ms))
     reader.close()
     console.print(
@@ -126,9 +126,9 @@ def report(bus: Bus, spike_ms: int) -> None:
     console.print(f"{seconds_since(spike_ms)} after it began: Scuba has {posts} of its posts.")
 
 
-def first_spike(reader: Scanner, codec: Codec, since_ms: int) -> Spike | None:
+def first_spike(reader: BucketFollower, codec: Codec, since_ms: int) -> Spike | None:
     """Return the first new spike whose window ends after a time; None without one."""
-    events = (event for batch in reader.poll(0.2).batches for event in codec.decode(batch.messages).events)
+    events = (event for batch in reader.poll(0.2) for event in codec.decode(batch.messages).events)
     return next((event for event in events if event.at + WINDOW_MS > since_ms), None)
 
 

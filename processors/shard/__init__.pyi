@@ -3,10 +3,10 @@ from .batches import EventRejected as EventRejected
 from .batches import RejectedEvent as RejectedEvent
 from .batches import accept_batch as accept_batch
 from .batches import before_message_of_stop as before_message_of_stop
-from .batches import deleted_key as deleted_key
 from .batches import divides_message as divides_message
 from .batches import expect_unit as expect_unit
 from .batches import numbered_in_message as numbered_in_message
+from .batches import valid_deleted_key as valid_deleted_key
 from .batches import with_deletions as with_deletions
 from .checkpoints import Gap as Gap
 from .checkpoints import Step as Step

@@ -164,6 +164,14 @@ def deleted_key(bad: Undecodable, message: Message, category: AnyCategory) -> st
     return category.decode_key(key) if message.value() is None and key is not None else None
 
 
+def valid_deleted_key(bad: Undecodable, message: Message, category: AnyCategory) -> str | None:
+    """Return the same; None also for a key that does not decode."""
+    try:
+        return deleted_key(bad, message, category)
+    except InvalidKey:
+        return None
+
+
 def rejected_events(
     category: AnyCategory, batch: AcceptedBatch, result: StepResult, processor: Processor
 ) -> list[RejectedEvent]:

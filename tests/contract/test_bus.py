@@ -35,13 +35,13 @@ from penstock.transport import (
     Position,
     RawBatch,
     Reader,
-    Scanner,
     SettingsRefused,
     Topic,
     TransactionalWriter,
     old_transactions,
     read_offset_range,
 )
+from penstock.transport.bus import Scanner
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 from penstock.transport.kafka.client_handle import VARIABLE
 from penstock.transport.kafka.open_transactions import OpenTransactions

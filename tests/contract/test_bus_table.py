@@ -10,7 +10,8 @@ import msgspec
 import pytest
 from support.outages import SilentBus
 
-from penstock.transport import Bus, BusUnreachable, CategorySpec, ForeignMessage, Outgoing, Polled, Position, Scanner
+from penstock.transport import Bus, BusUnreachable, CategorySpec, ForeignMessage, Outgoing, Polled, Position
+from penstock.transport.bus import Scanner
 from penstock.transport.kafka import KafkaBus
 from penstock.transport.memory import MemoryBus
 from penstock.transport.tables import TEXT_KEY, BusTable, TableKeys, TableReader

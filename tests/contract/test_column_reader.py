@@ -15,7 +15,8 @@ import pytest
 from confluent_kafka import Producer
 from support import plain
 
-from penstock.transport import Bucket, CategorySpec, MessageColumns, Outgoing, Position, RawBatch, Reader, Scanner
+from penstock.transport import Bucket, CategorySpec, MessageColumns, Outgoing, Position, RawBatch, Reader
+from penstock.transport.bus import Scanner
 from penstock.transport.kafka import KafkaBus, column_queue
 from penstock.transport.kafka.client_handle import VARIABLE, load_plugin
 from penstock.transport.kafka.column_queue import load_library

@@ -23,7 +23,7 @@ from penstock.transport import (
     Outgoing,
     Position,
     Reader,
-    offset_range,
+    bucket_follower,
     ranges_to_end,
     read_offset_range,
 )
@@ -293,7 +293,7 @@ def test_a_read_to_an_end_fails_in_an_outage_or_continues_after_it(
         writer.send(prefix, [Outgoing(b"k", b"%d" % number, 0) for number in range(20)])
         writer.flush()
     [whole] = ranges_to_end(bus, prefix, {0: 0})
-    monkeypatch.setattr(offset_range, "BLOCKED_AFTER_S", 1.0)
+    monkeypatch.setattr(bucket_follower, "BLOCKED_AFTER_S", 1.0)
     monkeypatch.setattr(catalog, "ANSWER_LIMIT_S", 1.0)
     proxy.cut_off()
     with pytest.raises(BusUnreachable, match=rf"{prefix}/0 is not read completely: .* No Kafka broker answers at 127"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from math import inf
 from pathlib import Path
@@ -65,7 +65,17 @@ from penstock.state.local import folder
 from penstock.state.remote import ShardVersion, StoredShard
 from penstock.state.remote.protocols import Write
 from penstock.state.sinks import MemoryRows
-from penstock.transport import Bucket, Outgoing, Returned, category_rows, create_missing_categories, origin_in, returned
+from penstock.transport import (
+    Bucket,
+    BucketFollower,
+    Outgoing,
+    RawBatch,
+    Returned,
+    category_rows,
+    create_missing_categories,
+    origin_in,
+    returned,
+)
 from penstock.transport.clusters import _ClustersWriter
 from penstock.transport.codecs.avro import AvroCodec, fingerprint_with_logical_types, schema_of
 from penstock.transport.memory.writers import MemoryTransactionalWriter
@@ -484,9 +494,16 @@ def unanswered_batches_are_skipped() -> AbstractContextManager[object]:
     return patch.object(Worker, "_read_again", lambda *_: None)
 
 
+class _Hasty(BucketFollower):
+    """A follower that takes everything for read."""
+
+    def read_to_end(self, silence_limit_s: float = 0.0) -> Iterator[RawBatch]:
+        return iter(())
+
+
 def tables_are_used_before_they_are_read() -> AbstractContextManager[object]:
     """Join events before the table's category is read to its end."""
-    return patch.object(category_rows, "polls_to_end", lambda *_, **__: ())
+    return patch.object(category_rows, "BucketFollower", _Hasty)
 
 
 def former_keys_stay() -> AbstractContextManager[object]:

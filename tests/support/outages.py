@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from penstock.transport import BusError, BusUnreachable, CategoryState, Polled, Position, Scanner
+from penstock.transport import BusError, BusUnreachable, CategoryState, Polled, Position
+from penstock.transport.bus import Scanner
 from penstock.transport.memory import MemoryBus
 from penstock.transport.memory.cluster import MemoryCluster
 from penstock.transport.memory.network import REQUEST_LIMIT_S, Network

@@ -63,9 +63,9 @@ from penstock.transport import (
     Outgoing,
     Polled,
     Position,
-    Scanner,
     create_missing_categories,
 )
+from penstock.transport.bus import Scanner
 from penstock.transport.memory import MemoryBus
 from penstock.transport.tables import register_inputs
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
+from contextlib import closing
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from support.outages import SilentBus, Switch
 
 from penstock.transport import (
     Bucket,
+    BucketFollower,
     BusError,
     BusUnreachable,
     CategorySpec,
@@ -24,14 +26,14 @@ from penstock.transport import (
     Polled,
     Position,
     TopicRecreated,
+    changed_topics,
     read_offset_range,
     read_offset_ranges,
 )
 from penstock.transport.memory import MemoryBus
 from penstock.transport.memory.readers import MemoryScanner
-from penstock.transport.offset_range import polls_to_end
 
-BUCKET = Bucket("words", 3)
+BUCKET, OTHER = Bucket("words", 3), Bucket("words", 0)
 
 
 @settings(deadline=None)
@@ -79,12 +81,14 @@ def test_a_read_in_an_outage_reports_what_the_client_says(caplog: pytest.LogCapt
     assert [batch.next_offset for batch in read_offset_range(bus, OffsetRange(BUCKET, 0, 5))] == [5]
 
 
-def test_the_end_of_a_silence_begins_a_new_limit() -> None:
+def test_the_end_of_a_silence_begins_a_new_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit is about progress, so a slow bus does not count as failed."""
     bus = bus_with()
-    polls = polls_to_end(bus, Halting(bus.scanner([Position(BUCKET, 0)]), 99), {BUCKET: 5}, silence_limit_s=100)
+    halting = Halting(bus.scanner([Position(BUCKET, 0)]), 99)
+    monkeypatch.setattr(bus, "scanner", lambda _: halting)
+    found = BucketFollower(bus, {BUCKET: 0}, {BUCKET: 5}).read_to_end(silence_limit_s=100)
 
-    assert sum(len(batch.messages) for polled in polls for batch in polled.batches) == 5
+    assert sum(len(batch.messages) for batch in found) == 5
 
 
 class Halting:
@@ -107,13 +111,69 @@ class Halting:
         """Do nothing."""
 
 
-def test_an_end_before_the_end_of_the_range_is_no_progress() -> None:
+def test_an_end_before_the_end_of_the_range_is_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scanner may report it again and again, for example at each new connection."""
     bus = bus_with()
+    monkeypatch.setattr(bus, "scanner", lambda _: Ended(End(BUCKET, 4)))
     with pytest.raises(BusUnreachable, match="has sent nothing for 5 s"):
-        list(polls_to_end(bus, Ended(End(BUCKET, 4)), {BUCKET: 5}, silence_limit_s=5))
+        list(BucketFollower(bus, {BUCKET: 0}, {BUCKET: 5}).read_to_end(silence_limit_s=5))
 
-    assert len(list(polls_to_end(bus, Ended(End(BUCKET, 4)), {BUCKET: 4}))) == 1
+    assert list(BucketFollower(bus, {BUCKET: 0}, {BUCKET: 4}).read_to_end(silence_limit_s=5)) == []
+
+
+def test_a_follower_reads_to_the_end_once_and_goes_on() -> None:
+    """Its positions follow the messages, and it stays complete when others arrive."""
+    bus = bus_with()
+    with closing(BucketFollower(bus, {BUCKET: 1, OTHER: None})) as follower:
+        assert not follower.is_complete
+        earlier = [batch.next_offset for batch in follower.read_to_end()]
+        assert (earlier, follower.positions) == ([5], {BUCKET: 5, OTHER: 0})
+        bus.writer().send("words", [Outgoing(None, b"x", OTHER.number)])
+        assert [batch.bucket for batch in follower.poll(0.0)] == [OTHER]
+
+        assert (follower.is_complete, follower.positions) == (True, {BUCKET: 5, OTHER: 1})
+
+
+def test_a_follower_need_not_wait_for_the_report_of_an_end_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scanner reports none here, so an end in front of the position is enough, and one behind it is not."""
+    bus = bus_with()
+    scanner = bus.scanner([Position(BUCKET, 0)])
+    monkeypatch.setattr(bus, "scanner", lambda _: Unending(scanner))
+    follower = BucketFollower(bus, {BUCKET: 0})
+    follower.poll(0.0)
+    before = follower.is_complete
+    follower.expect_ends({BUCKET: 6})
+    behind = follower.is_complete
+    follower.expect_ends({BUCKET: 5})
+
+    assert (before, behind, follower.is_complete) == (False, False, True)
+
+
+class Unending:
+    """A scanner that reports no end."""
+
+    def __init__(self, scanner: MemoryScanner) -> None:
+        self._scanner = scanner
+
+    def poll(self, timeout_s: float) -> Polled:
+        return self._scanner.poll(timeout_s)._replace(ended=[])
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def test_changed_topics_are_the_recreated_and_resized_ones() -> None:
+    """A missing one is reported by its reader."""
+    bus = MemoryBus()
+    for name in ("same", "recreated", "resized", "missing"):
+        bus.create(CategorySpec(name, 1))
+    topics = bus.catalog.topics(["same", "recreated", "resized", "missing"])
+    bus.delete("recreated")
+    bus.create(CategorySpec("recreated", 1))
+    bus.resize("resized", 2)
+    bus.delete("missing")
+
+    assert sorted(changed_topics(bus, topics)) == ["recreated", "resized"]
 
 
 class Ended:

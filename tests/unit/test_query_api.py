@@ -18,6 +18,7 @@ from penstock.ops.serve.commands.access_options import RESULTS
 from penstock.ops.serve.results.follower import ResultFollower
 from penstock.ops.serve.results.http_api import create_api
 from penstock.ops.serve.results.queries import Queries
+from penstock.ops.serve.results.result_table import Result, ResultTable
 from penstock.ops.serve.results.served import served_processors
 from penstock.processors import PenstockError
 from penstock.processors.apps import App
@@ -150,3 +151,21 @@ def test_an_unexpected_error_is_logged(queries: Queries, caplog: pytest.LogCaptu
 
     assert (answer.status_code, answer.json()) == (500, {"message": "the lag is broken"})
     assert "the lag is broken" in caplog.text
+
+
+def test_offsets_count_as_read_when_their_results_are_stored(queries: Queries, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise an answer without a result would say that it has no lag."""
+    read_all(queries)
+    follower, put, found = queries.follower, ResultTable.put, list[int]()
+
+    def note_and_put(table: ResultTable, result: Result, arrived_ms: int) -> None:
+        found.append(max(follower.positions("views_per_page").values()))
+        put(table, result, arrived_ms)
+
+    monkeypatch.setattr(ResultTable, "put", note_and_put)
+    writer = follower._bus.writer()
+    writer.send("counts", [Outgoing(b"/a", b'{"page":"/a","at":%d,"views":4}' % NOW_MS)])
+    writer.flush()
+    wait_for(lambda: max(follower.positions("views_per_page").values()) == 2)
+
+    assert found == [1]

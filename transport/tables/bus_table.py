@@ -12,12 +12,12 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 
 from ...processors.declare import Message
-from ..bus import Bus, Scanner
+from ..bucket_follower import SILENCE_LIMIT_S, BucketFollower
+from ..bus import Bus
 from ..category_spec import CategorySpec
 from ..errors import BusUnreachable, ForeignMessage
 from ..internal_topics import create_missing_categories
-from ..messages import Bucket, Outgoing, Polled, Position
-from ..offset_range import SILENCE_LIMIT_S, polls_to_end
+from ..messages import Bucket, Outgoing, RawBatch
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -161,29 +161,32 @@ class TableReader(Generic[K, V]):
         self._bus = bus
         self._end = end
         self._start = start
-        self._next = start or 0
-        self._scanner = None if may_be_missing else self._open()
-        self._known_end: int | None = None
-        self.complete = False
+        self._bucket = Bucket(table.spec.name, 0)
+        self._follower = None if may_be_missing else self._open()
+
+    def _open(self) -> BucketFollower:
+        return BucketFollower(self._bus, {self._bucket: self._start}, {self._bucket: self._end} if self._end else None)
+
+    def _opened(self) -> BucketFollower | None:
+        """Return the open follower; None while the category is missing."""
+        if self._follower is None and self._bus.catalog.topics([self._table.spec.name]):
+            self._follower = self._open()
+        return self._follower
+
+    @property
+    def complete(self) -> bool:
         """Whether the reader has reached the end of the category."""
-
-    def _open(self) -> Scanner:
-        return self._bus.scanner([Position(Bucket(self._table.spec.name, 0), self._start)])
-
-    def _opened(self) -> Scanner | None:
-        """Return the open scanner; None while the category is missing."""
-        if self._scanner is None and self._bus.catalog.topics([self._table.spec.name]):
-            self._scanner = self._open()
-        return self._scanner
+        return self._follower is not None and self._follower.is_complete
 
     def is_read_to(self, end: int) -> bool:
         """Return whether all changes before an offset are read, also if the bus has compacted the last ones."""
-        return self._next >= end
+        position = (self._start or 0) if self._follower is None else self._follower.positions[self._bucket]
+        return position >= end
 
     def read(self, timeout_s: float = 0.0) -> list[Change[K, V]]:
         """Return the changes since the last call, in order; waits up to `timeout_s` if there are none."""
-        scanner = self._opened()
-        return [] if scanner is None else self._changes(scanner.poll(timeout_s))
+        follower = self._opened()
+        return [] if follower is None else list(self._changes(follower.poll(timeout_s)))
 
     def read_to_end(self, silence_limit_s: float = SILENCE_LIMIT_S) -> Iterator[Change[K, V]]:
         """Yield the changes since the last call. Waits for the end of the category unless the reader has reached it before.
@@ -191,33 +194,19 @@ class TableReader(Generic[K, V]):
         Raises:
             BusUnreachable: the bus sent neither messages nor the end of the category for `silence_limit_s`.
         """
-        scanner = self._opened()
-        if scanner is None:
-            return
         yield from self.read()
-        self._expect_end()
-        if self.complete:
+        if self._follower is None:
             return
-        ends = {Bucket(self._table.spec.name, 0): self._known_end or self._end or None}
-        for polled in polls_to_end(self._bus, scanner, ends, silence_limit_s=silence_limit_s):
-            yield from self._changes(polled)
+        if not self.complete:
+            with suppress(BusUnreachable):  # the reader waits for the bus
+                stable = self._bus.catalog.stable_ends(self._table.spec.name)[0]
+                self._follower.expect_ends({self._bucket: max(stable, self._end)})
+        yield from self._changes(self._follower.read_to_end(silence_limit_s))
 
-    def _expect_end(self) -> None:
-        """Ask for the end of the category. The bus reports it to readers only after it has waited for more messages."""
-        if self.complete:
-            return
-        with suppress(BusUnreachable):  # the reader waits for the bus
-            self._known_end = max(self._bus.catalog.stable_ends(self._table.spec.name)[0], self._end)
-            self.complete = self._next >= self._known_end
-
-    def _changes(self, polled: Polled) -> list[Change[K, V]]:
-        offsets = [*(batch.next_offset for batch in polled.batches), *(end.offset for end in polled.ended)]
-        self._next = max([self._next, *offsets])
-        has_ended = any(end.offset >= self._end for end in polled.ended)
-        self.complete = self.complete or has_ended or (self._known_end is not None and self._next >= self._known_end)
-        return [self._table.change(message) for batch in polled.batches for message in batch.messages]
+    def _changes(self, batches: Iterable[RawBatch]) -> Iterator[Change[K, V]]:
+        return (self._table.change(message) for batch in batches for message in batch.messages)
 
     def close(self) -> None:
         """Stop reading. May be repeated."""
-        if self._scanner is not None:
-            self._scanner.close()
+        if self._follower is not None:
+            self._follower.close()

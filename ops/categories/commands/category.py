@@ -17,12 +17,12 @@ from ....processors.time import nearest_datetime
 from ....transport import (
     POLL_WAIT_S,
     Bucket,
+    BucketFollower,
     BucketMismatch,
     Bus,
     CategoryExists,
     CategorySpec,
     CategoryState,
-    Position,
     RawBatch,
     old_transactions,
     ranges_to_end,
@@ -289,9 +289,9 @@ def _messages(
 
 
 def _followed(bus: Bus, name: str, starts: Mapping[int, int]) -> Iterator[RawBatch]:
-    with closing(bus.scanner([Position(Bucket(name, n), offset) for n, offset in starts.items()])) as scanner:
+    with closing(BucketFollower(bus, {Bucket(name, n): offset for n, offset in starts.items()})) as follower:
         while True:
-            yield from scanner.poll(POLL_WAIT_S).batches
+            yield from follower.poll(POLL_WAIT_S)
 
 
 def _starts(bus: Bus, state: CategoryState, start: str | None) -> dict[int, int]:

@@ -10,15 +10,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from threading import Lock
 from typing import Any
 
-from ....processors import BackgroundThread, LogRateLimiter, PenstockError
-from ....processors.declare import InvalidKey, Undecodable
-from ....processors.shard import deleted_key
-from ....transport import Bucket, Bus, Polled, Position, RawBatch, Scanner, Topic, split_batch
+from ....processors import PenstockError, RetryingThread
+from ....processors.declare import Undecodable
+from ....processors.shard import valid_deleted_key
+from ....transport import Bucket, BucketFollower, Bus, RawBatch, changed_topics, split_batch
 from ....transport.codecs import Codecs
 from ...shell import SystemClock
 from .result_table import Result, ResultTable
@@ -28,7 +29,6 @@ _LOG = logging.getLogger("penstock.serve")
 READ_WAIT_S = 0.2
 CHECK_EVERY_S = 5.0
 """The interval of checks for recreated topics and for expired results."""
-RETRY_S = 1.0
 _CHUNK = 1_000
 """The number of results that are stored while queries wait."""
 
@@ -59,7 +59,8 @@ class ResultFollower:
         self._keep_ms = int(keep.total_seconds() * 1000)
         self._clock = clock or SystemClock()
         self._reading: _Reading | None = None
-        self._thread = BackgroundThread("results", self._run)
+        outdated = "Results are not up to date; answers show their lag."
+        self._thread = RetryingThread("results", self._follow, log=_LOG, consequence=outdated, failed=self._note)
 
     def start(self) -> None:
         """Start reading."""
@@ -85,9 +86,7 @@ class ResultFollower:
         """
         category = self.served[name].followed.name
         return {
-            bucket: offset
-            for bucket, offset in list(self._expect_reading().positions.items())
-            if bucket.category == category
+            bucket: offset for bucket, offset in self._expect_reading().positions.items() if bucket.category == category
         }
 
     def skipped(self, name: str) -> int:
@@ -100,39 +99,25 @@ class ResultFollower:
             raise NotReady(f"This server cannot answer yet. {self.problem} Ask again in a second.")
         return reading
 
-    def _run(self) -> None:
-        limiter = LogRateLimiter()
-        while not self._thread.is_closed:
-            try:
-                self._follow()
-            except PenstockError as error:
-                self.problem = str(error)
-                if limiter.is_due():
-                    _LOG.warning("Results are not up to date; answers show their lag. %s", error)
-                self._thread.wait(RETRY_S)
-            except Exception as error:  # noqa: BLE001 - logged; the server answers from what it has read
-                self.problem = f"The server itself failed: {type(error).__name__}: {error}."
-                _LOG.exception("Reading results failed. Answers show their lag; the server reads them again.")
-                self._thread.wait(RETRY_S)
+    def _note(self, problem: str) -> None:
+        self.problem = problem
 
     def _follow(self) -> None:
         """Read all results, then new ones, until the topics change, a broker fails, or the server closes."""
         reading = _Reading(self.served, self._bus, self._clock.now_ms() - self._keep_ms, self.lock)
-        try:
+        with closing(reading.follower):
             checked_s = time.monotonic()
             while not self._thread.is_closed:
                 reading.read()
-                if not reading.is_complete:
+                if not reading.follower.is_complete:
                     continue
                 self._reading, self.problem = reading, ""
                 if time.monotonic() - checked_s > CHECK_EVERY_S:
                     checked_s = time.monotonic()
                     reading.drop_unchanged(self._clock.now_ms() - self._keep_ms)
-                    if reading.is_outdated():
+                    if changed_topics(self._bus, reading.topics):
                         _LOG.warning("A category of results was created again or resized. It is read from its start.")
                         return
-        finally:
-            reading.close()
 
 
 class _Reading:
@@ -145,10 +130,10 @@ class _Reading:
         self._bus = bus
         self._lock = lock
         self._codecs = Codecs(bus)
-        self._topics = bus.catalog.topics({each.followed.name for each in served.values()})
-        self.positions = self._starts(since_ms)
-        self._unfinished = set(self.positions)
-        self._scanner: Scanner = bus.scanner([Position(*place) for place in self.positions.items()])
+        self.topics = bus.catalog.topics({each.followed.name for each in served.values()})
+        self.follower = BucketFollower(bus, self._starts(since_ms))
+        self.positions: Mapping[Bucket, int] = dict(self.follower.positions)
+        """The next offsets whose results are not stored."""
 
     def _starts(self, since_ms: int) -> dict[Bucket, int]:
         starts: dict[Bucket, int] = {}
@@ -162,16 +147,6 @@ class _Reading:
                 starts[bucket] = min(offset, starts.get(bucket, offset))
         return starts
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether every bucket was read to its end once."""
-        return not self._unfinished
-
-    def is_outdated(self) -> bool:
-        """Return whether a topic was recreated or resized."""
-        current: Mapping[str, Topic] = self._bus.catalog.topics(self._topics)
-        return bool(current) and current != self._topics
-
     def drop_unchanged(self, since_ms: int) -> None:
         """Drop windows without a change since a time."""
         for name, table in self.tables.items():
@@ -181,15 +156,11 @@ class _Reading:
 
     def read(self) -> None:
         """Read new messages; wait shortly if there are none."""
-        polled: Polled = self._scanner.poll(READ_WAIT_S)
-        for batch in polled.batches:
+        for batch in self.follower.poll(READ_WAIT_S):
             for each in self._served.values():
                 if each.followed.name == batch.bucket.category:
                     self._store(each, batch)
-            self.positions[batch.bucket] = batch.next_offset
-        for end in polled.ended:
-            self.positions[end.bucket] = end.offset
-            self._unfinished.discard(end.bucket)
+        self.positions = dict(self.follower.positions)  # another one each time, for other threads
 
     def _store(self, served: ServedProcessor, batch: RawBatch) -> None:
         codec = self._codecs.of(served.followed)
@@ -220,10 +191,7 @@ class _Reading:
 
     def _deleted(self, served: ServedProcessor, batch: RawBatch, bad: Undecodable) -> str | None:
         """Return the key that a message deletes; None, and count it, if it deletes none."""
-        try:
-            key = deleted_key(bad, batch.messages[bad.at], served.followed)
-        except InvalidKey:
-            key = None
+        key = valid_deleted_key(bad, batch.messages[bad.at], served.followed)
         if key is None:
             self.skipped[served.name] += 1
             offset = batch.offsets()[bad.at]
@@ -231,7 +199,3 @@ class _Reading:
                 "%s: offset %d is in no answer, because it does not decode: %s", batch.bucket, offset, bad.reason
             )
         return key
-
-    def close(self) -> None:
-        """Stop reading."""
-        self._scanner.close()

@@ -1,9 +1,9 @@
 """Reads categories into the store, in a thread of its own, outside of any group.
 
-start              --position in the file, else the oldest event that is kept--> scanner
+start              --position in the file, else the oldest event that is kept--> follower
 each poll          --sample, decode, columns--> pending rows
 each second        --one transaction with the next offsets--> store
-topic recreated    --scanner from the oldest event that is kept--> the same tables
+topic recreated    --follower from the oldest event that is kept--> the same tables
 """
 
 from __future__ import annotations
@@ -20,10 +20,20 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ....processors import BackgroundThread, LogRateLimiter, PenstockError, counted
-from ....processors.declare import AnyCategory, InvalidKey
-from ....processors.shard import deleted_key
-from ....transport import Bucket, Bus, MessageColumns, OffsetOutOfRange, Position, RawBatch, Scanner, Topic, split_batch
+from ....processors import RetryingThread, counted
+from ....processors.declare import AnyCategory
+from ....processors.shard import valid_deleted_key
+from ....transport import (
+    Bucket,
+    BucketFollower,
+    Bus,
+    MessageColumns,
+    OffsetOutOfRange,
+    RawBatch,
+    Topic,
+    changed_topics,
+    split_batch,
+)
 from ....transport.codecs import Codecs
 from ...shell import MachineClock, SystemClock
 from .flat_columns import FlatColumns
@@ -38,7 +48,6 @@ FLUSH_S = 1.0
 CHECK_EVERY_S = 2.0
 """The interval of checks for lag, recreated topics and old rows."""
 READ_WAIT_S = 0.2
-RETRY_S = 1.0
 MAX_SHOWN = 5
 """The number of rejected events with a reason in the status of a table."""
 SEGMENTS_PER_AGE = 10
@@ -131,9 +140,11 @@ class Ingester:
         self._clock = clock or SystemClock()
         self._codecs = Codecs(bus)
         self._codecs.open(category for category, _ in categories.values())
-        self._scanner: Scanner | None = None
+        self._follower: BucketFollower | None = None
         self._flushed_s = self._checked_s = self._segmented_s = self._clock.monotonic_s()
-        self._thread = BackgroundThread("scuba", self._run)
+        self._thread = RetryingThread(
+            "scuba", self._follow, log=_LOG, consequence="Tables are not up to date.", failed=self._note
+        )
 
     def start(self) -> None:
         """Start reading."""
@@ -142,6 +153,7 @@ class Ingester:
     def close(self) -> None:
         """Stop reading, and store what was read."""
         self._thread.close()
+        self.flush()
 
     def progress(self, name: str) -> TableProgress:
         """Return what is known about a table. For any thread."""
@@ -162,32 +174,21 @@ class Ingester:
         """The numbers of the buckets that it reads."""
         return tuple(sorted({number for source in self._sources.values() for number in source.offsets}))
 
-    def _run(self) -> None:
-        limiter = LogRateLimiter()
-        while not self._thread.is_closed:
-            try:
+    def _note(self, problem: str) -> None:
+        self.problem = problem
+
+    def _follow(self) -> None:
+        """Read until a broker fails, or the ingester closes. Nothing is read twice: it continues at the offsets that were read."""
+        try:
+            while not self._thread.is_closed:
                 self.run_once(READ_WAIT_S)
-            except PenstockError as error:
-                self.problem = str(error)
-                if limiter.is_due():
-                    _LOG.warning("Tables are not up to date. %s", error)
-                self._restart()
-            except Exception as error:  # noqa: BLE001 - logged; the server answers from what it has read
-                self.problem = f"The server itself failed: {type(error).__name__}: {error}."
-                _LOG.exception("Reading failed, and is tried again. The tables are not up to date.")
-                self._restart()
-        self.flush()
-        self._close_scanner()
+        finally:
+            self._close_follower()
 
-    def _restart(self) -> None:
-        """Open the scanner again, after a moment. Nothing is read twice: it continues at the offsets that were read."""
-        self._close_scanner()
-        self._thread.wait(RETRY_S)
-
-    def _close_scanner(self) -> None:
-        if self._scanner is not None:
-            scanner, self._scanner = self._scanner, None
-            scanner.close()
+    def _close_follower(self) -> None:
+        if self._follower is not None:
+            follower, self._follower = self._follower, None
+            follower.close()
 
     def run_once(self, wait_s: float = 0.0) -> None:
         """Read new events; store and drop rows if it is time to.
@@ -195,10 +196,9 @@ class Ingester:
         Raises:
             BusError: a category is missing, or no broker answers.
         """
-        if self._scanner is None:
-            self._scanner = self._opened_scanner()
+        follower = self._follower = self._follower or self._opened()
         try:
-            for batch in self._scanner.poll(wait_s).batches:
+            for batch in follower.poll(wait_s):
                 self._take(self._sources[batch.bucket.category], batch)
         except OffsetOutOfRange:
             self._skip_expired()
@@ -208,10 +208,10 @@ class Ingester:
             self.flush()
         if now_s - self._checked_s >= CHECK_EVERY_S:
             self._checked_s = now_s
-            self._check()
+            self._check(follower.positions)
         self.problem = ""
 
-    def _opened_scanner(self) -> Scanner:
+    def _opened(self) -> BucketFollower:
         """Begin where each bucket was read to; in a new topic, at the oldest event that is kept."""
         topics = self._bus.catalog.topics(self._sources)
         oldest_ms = self._clock.now_ms() - self._options.keep_ms
@@ -226,17 +226,16 @@ class Ingester:
                 known = source.offsets if source_topic and source.topic.id == source_topic.id else {}
             source.topic = source_topic
             source.offsets = {number: max(first, known.get(number, first)) for number, first in firsts.items()}
-        return self._bus.scanner(
-            [
-                Position(Bucket(name, number), offset)
-                for name, source in self._sources.items()
-                for number, offset in source.offsets.items()
-            ]
-        )
+        starts = {
+            Bucket(name, number): offset
+            for name, source in self._sources.items()
+            for number, offset in source.offsets.items()
+        }
+        return BucketFollower(self._bus, starts)
 
     def _skip_expired(self) -> None:
         """Go on at the first event that the bus still has."""
-        self._close_scanner()
+        self._close_follower()
         for name, source in self._sources.items():
             for number, first in self._bus.catalog.describe(name).starts.items():
                 expired = first - source.offsets.get(number, first)
@@ -269,7 +268,7 @@ class Ingester:
         offsets = _offsets_of(sample)
         decoded = codec.decode(sample.messages)
         for bad in decoded.bad:
-            if not _is_deletion(bad, sample.messages[bad.at], source.category):
+            if valid_deleted_key(bad, sample.messages[bad.at], source.category) is None:
                 self._reject(source, number, int(offsets[bad.at]), bad.reason)
         at = np.asarray(decoded.at, np.int64)
         source.pending += self._tables(source, number, decoded.events, offsets[at], sample.arrivals_ms()[at])
@@ -321,34 +320,24 @@ class Ingester:
                     error,
                 )
 
-    def _check(self) -> None:
+    def _check(self, positions: Mapping[Bucket, int]) -> None:
         """Drop old rows, measure the lag, and look for recreated or resized topics."""
         now_s = self._clock.monotonic_s()
         if now_s - self._segmented_s >= self._options.keep.total_seconds() / SEGMENTS_PER_AGE:
             self._segmented_s = now_s
             self._store.end_segments()
         self._store.drop(self._clock.now_ms() - self._options.keep_ms, self._options.max_bytes)
-        buckets = [Bucket(name, number) for name, source in self._sources.items() for number in source.offsets]
-        ends = self._bus.catalog.ends_of(buckets)
+        ends = self._bus.catalog.ends_of(positions)
         for name, source in self._sources.items():
-            behind = [ends[Bucket(name, number)] - offset for number, offset in source.offsets.items()]
+            behind = [ends[bucket] - offset for bucket, offset in positions.items() if bucket.category == name]
             source.progress.behind = sum(max(0, each) for each in behind)
-        topics = self._bus.catalog.topics(self._sources)
-        changed = [name for name, topic in topics.items() if topic != self._sources[name].topic]
+        changed = changed_topics(self._bus, {name: source.topic for name, source in self._sources.items()})
         if changed:
             _LOG.warning("%s: created again or resized. Reading begins again; rows stay.", ", ".join(changed))
             self.flush()
-            self._close_scanner()
+            self._close_follower()
 
 
 def _offsets_of(batch: RawBatch) -> npt.NDArray[np.int64]:
     messages = batch.messages
     return messages.offsets if isinstance(messages, MessageColumns) else np.array(batch.offsets(), np.int64)
-
-
-def _is_deletion(bad: Any, message: Any, category: AnyCategory) -> bool:
-    """Return whether a message deletes a row of a table, so that it is no event."""
-    try:
-        return deleted_key(bad, message, category) is not None
-    except InvalidKey:
-        return False
