@@ -743,7 +743,7 @@ def test_a_commit_that_kafka_confirms_and_does_not_carry_out_does_not_count(
     reader = joined(kafka_bus, unique)
     read(reader, 1)
     writer = kafka_bus.transactional_writer(unique, reader, 60, [unique + ".out"])
-    writer._client = cast("Producer", ConfirmingProducer(writer._producer))
+    writer._kept._client = cast("Producer", ConfirmingProducer(writer._producer))
     writer.send(unique + ".out", [Outgoing(b"k", b"unmarked")])
     writer.flush()
 

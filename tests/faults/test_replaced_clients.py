@@ -27,7 +27,7 @@ from penstock.transport import (
     ranges_to_end,
     read_offset_range,
 )
-from penstock.transport.kafka import KafkaBus, KafkaSettings, catalog, liveness
+from penstock.transport.kafka import KafkaBus, KafkaSettings, catalog, kept_client
 
 LIMIT_S = 240.0
 BURSTS, BURST = 30, 4
@@ -50,8 +50,8 @@ Wait = Callable[..., None]
 @pytest.fixture
 def bus(through_proxy: tuple[str, KafkaProxy], prefix: str, monkeypatch: pytest.MonkeyPatch) -> KafkaBus:
     """A bus with the category `prefix`, whose clients are compared with new ones after a second."""
-    monkeypatch.setattr(liveness, "REPLACED_AFTER_S", 1.0)
-    monkeypatch.setattr(liveness, "ASK_EVERY_S", 0.2)
+    monkeypatch.setattr(kept_client, "REPLACED_AFTER_S", 1.0)
+    monkeypatch.setattr(kept_client, "ASK_EVERY_S", 0.2)
     # A client that ends its silent connections recovers without a replacement.
     bus = KafkaBus(KafkaSettings(through_proxy[0], {"socket.timeout.ms": "300000"}))
     KafkaBus(KafkaSettings(through_proxy[0])).catalog.create(CategorySpec(prefix, 1))

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.transport import Bucket, BusError, Outgoing, Position, Writer
+from penstock.transport import CLIENT_COUNTS, Bucket, BusError, Outgoing, Position, Writer
 from penstock.transport.kafka import KafkaBus, KafkaSettings, transactions
 from penstock.transport.kafka import bus as kafka_bus
-from penstock.transport.kafka.peek import Peeker
+from penstock.transport.kafka.peek import arrivals_ms
 
 NOWHERE = KafkaSettings("127.0.0.1:1")
 ATTEMPTS = 4
@@ -73,7 +73,7 @@ def connect(bus: KafkaBus) -> None:
 
 
 def peek(bus: KafkaBus) -> None:
-    Peeker(bus.settings).close()
+    arrivals_ms(bus.settings, [], 0.0)
 
 
 def assign_wrongly(bus: KafkaBus) -> None:
@@ -92,9 +92,10 @@ def test_an_outage_leaves_no_client_behind(
     monkeypatch.setattr("penstock.transport.kafka.reader.LEADER_LIMIT_S", 0.05)
     bus = KafkaBus(NOWHERE)
     attempt(bus)
-    before = client_threads(), descriptors()
+    before, kept = (client_threads(), descriptors()), CLIENT_COUNTS.open
     for _ in range(ATTEMPTS):
         attempt(bus)
 
     # A client that tries to connect has a socket for an instant.
     wait_until(lambda: client_threads() <= before[0] and descriptors() <= before[1])
+    assert CLIENT_COUNTS.open == kept

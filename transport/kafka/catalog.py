@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NoAnswer
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -45,11 +45,11 @@ from ..errors import (
 )
 from ..messages import CERTAINLY_FITS_BYTES, Bucket, Position
 from .client_log import known_cause_in, refusal_in, refusal_message
-from .error_translation import open_client, translate
+from .error_translation import translate
 from .every_broker import all_brokers_show
-from .liveness import Liveness
+from .kept_client import KeptClient, brief_client
 from .new_topics import LeftOut, is_refusal, refusal, topic_of, without_refused
-from .peek import Peeker
+from .peek import arrivals_ms
 from .positions import committed_in, to_commit
 from .reported_settings import (
     CLEANUP,
@@ -145,13 +145,12 @@ class KafkaCatalog:
         self._refusals: list[str] = []
         self._causes: deque[str] = deque(maxlen=1)
         self._unknown_limits: set[str] = set()
-        self._liveness = Liveness(settings, "Requests about categories")
-        self._open()
+        configuration = settings.for_admin() | {"error_cb": _recorder(self._refusals, self._causes)}
+        self._kept = KeptClient(settings, AdminClient, configuration, "Requests about categories")
 
-    def _open(self) -> None:
-        configuration = self._settings.for_admin()
-        configuration["error_cb"] = _recorder(self._refusals, self._causes)
-        self._admin = open_client(AdminClient, configuration, "The Kafka client was not opened")
+    @property
+    def _admin(self) -> AdminClient:
+        return self._kept.client
 
     def create(self, spec: CategorySpec) -> None:
         """Create a topic with arrival timestamps; on three or more brokers, it survives the loss of one.
@@ -383,8 +382,8 @@ class KafkaCatalog:
         """Return when the first event at or after each position arrived at the bus."""
         if not positions:
             return {}
-        with self._translated("The oldest waiting events were not read"), closing(Peeker(self._settings)) as peeker:
-            return peeker.arrivals_ms(positions, ANSWER_LIMIT_S)
+        with self._translated("The oldest waiting events were not read"):
+            return arrivals_ms(self._settings, positions, ANSWER_LIMIT_S)
 
     def committed(self, group: str, name: str) -> dict[int, int]:
         """Return a group's committed positions in a topic, by bucket, once no transaction can change them."""
@@ -403,8 +402,7 @@ class KafkaCatalog:
         deadline = time.monotonic() + DECISION_LIMIT_S
         # Not the admin client: librdkafka (2.16) ends the whole process if the coordinator moves during its request. A new client
         # each time: after a broker restart, an old one may wait for the coordinator forever.
-        client = open_client(Consumer, self._settings.for_positions(group), f"The positions of group {group}")
-        try:
+        with self._group_client(group) as client:
             while True:
                 try:
                     return committed_in(client.committed(partitions, ANSWER_LIMIT_S))
@@ -415,23 +413,28 @@ class KafkaCatalog:
                         ) from error
                 self._metadata()  # a transaction is decided only if a broker answers
                 time.sleep(SETTLE_STEP_S)
-        finally:
-            client.close()
+
+    def _group_client(self, group: str) -> AbstractContextManager[Consumer]:
+        """Return a new client each time: after a broker restart, an old one may wait for the coordinator forever.
+
+        It is not the admin client: librdkafka (2.16) ends the whole process if the coordinator moves during its request.
+        """
+        return brief_client(Consumer, self._settings.for_positions(group), f"The positions of group {group}")
 
     def set_committed(self, group: str, positions: Sequence[Position]) -> None:
         """Set the positions of a group without members."""
-        client = open_client(Consumer, self._settings.for_positions(group), f"The positions of group {group}")
-        try:
-            client.commit(offsets=to_commit(positions), asynchronous=False)
-        except KafkaException as error:
-            if error.args[0].code() in _OCCUPIED:
-                raise GroupInUse(
-                    f"Group {group} has members: a worker of the processor runs, or stopped less than a minute ago. "
-                    "Its positions were not changed. Stop its workers, wait a minute, and try again."
-                ) from error
-            raise self._translate(error.args[0], f"The positions of group {group} were not set") from error
-        finally:
-            client.close()
+        with self._group_client(group) as client:
+            try:
+                client.commit(
+                    offsets=to_commit(positions), asynchronous=False
+                )  # fails after a session without a coordinator
+            except KafkaException as error:
+                if error.args[0].code() in _OCCUPIED:
+                    raise GroupInUse(
+                        f"Group {group} has members: a worker of the processor runs, or stopped less than a minute ago. "
+                        "Its positions were not changed. Stop its workers, wait a minute, and try again."
+                    ) from error
+                raise self._translate(error.args[0], f"The positions of group {group} were not set") from error
 
     def forget_group(self, group: str) -> None:
         """Delete a group without members, if it exists."""
@@ -487,8 +490,8 @@ class KafkaCatalog:
 
     def _replace_if_lost(self, error: KafkaError) -> None:
         """Replace a client that does not recover from an outage. Requests in other threads end with the old one."""
-        if error.code() in _SILENCE and self._liveness.is_lost(self._admin):
-            self._open()
+        if error.code() in _SILENCE and self._kept.is_lost():
+            self._kept.replace()
 
     def _silence(self, error: KafkaError, request: str = "") -> BusError:
         """Return the error of an outage, with its cause if that is known."""
@@ -509,7 +512,7 @@ class KafkaCatalog:
             except KafkaException as failure:
                 error = failure.args[0]
             else:
-                self._liveness.note_answer()
+                self._kept.note_answer()
                 return metadata
             # Here, the failure has ended: an error that the client (2.16) raises while another one is handled keeps that one for ever, with the
             # clients in its frames.

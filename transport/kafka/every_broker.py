@@ -12,6 +12,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from .kept_client import brief_client
 from .settings import BOOTSTRAP_BROKER, KafkaSettings
 
 
@@ -41,11 +42,12 @@ def _is_visible_on(
     while time.monotonic() < deadline:
         # A client with one bootstrap broker asks that broker, unless it has meanwhile connected to another: every
         # second client does. It then keeps to that one, so that only a new client can ask the intended broker.
-        client = AdminClient(settings.for_admin() | {"bootstrap.servers": f"{broker.host}:{broker.port}"})
-        try:
-            metadata = client.list_topics(timeout=answer_limit_s)
-        except KafkaException:
-            return False
+        configuration = settings.for_admin() | {"bootstrap.servers": f"{broker.host}:{broker.port}"}
+        with brief_client(AdminClient, configuration, "A broker was not asked") as client:
+            try:
+                metadata = client.list_topics(timeout=answer_limit_s)
+            except KafkaException:
+                return False
         if metadata.orig_broker_id in (broker.id, BOOTSTRAP_BROKER):
             return is_visible(metadata)
     return False

@@ -27,6 +27,7 @@ from ..errors import MissingCategory
 from ..messages import Bucket
 from .catalog import SETTLE_STEP_S, KafkaCatalog
 from .error_translation import translate
+from .kept_client import KeptClient, brief_client
 from .reader import GroupCategories
 from .settings import KafkaSettings
 
@@ -71,7 +72,7 @@ class OpenTransactions:
         self._catalog = catalog
         self._writes = writes
         self._group = group
-        self._client: Consumer | None = None
+        self._kept: KeptClient[Consumer] | None = None
 
     def are_in_force(self, committed: Sequence[TopicPartition], limit_s: float) -> bool:
         """Return whether the group's positions are those of a transaction, or later ones; False if they stay undecided for the limit.
@@ -95,18 +96,19 @@ class OpenTransactions:
 
     @property
     def _positions(self) -> Consumer:
-        """The client of the group's positions. It lives as long as the writer, which is replaced after an outage."""
+        """The client of the group's positions. It lives as long as the writer, which its user replaces after an outage."""
         if self._group is None:
             raise TypeError("a writer without a member was asked for the positions of its group")
-        if self._client is None:
-            self._client = Consumer(self._settings.for_positions(self._group.name))
-        return self._client
+        if self._kept is None:
+            configuration = self._settings.for_positions(self._group.name)
+            self._kept = KeptClient(self._settings, Consumer, configuration, _purpose(self._group))
+        return self._kept.client
 
     def close(self) -> None:
         """Close the client of the group's positions. May be repeated."""
-        client, self._client = self._client, None
-        if client is not None:
-            client.close()
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.close()
 
     def find(self) -> LeftOpen | None:
         """Return the open transactions; None without any.
@@ -127,17 +129,17 @@ class OpenTransactions:
     def _with_positions(self, buckets: tuple[Bucket, ...], group: GroupCategories) -> LeftOpen:
         """Add an undecided position of the group, if there is one."""
         partitions = [TopicPartition(name, number) for name in group.categories for number in self._catalog.ends(name)]
-        client = Consumer(self._settings.for_positions(group.name))
-        try:
-            client.committed(partitions, DECISION_LIMIT_S)
-        except KafkaException as error:
-            if error.args[0].code() not in _UNDECIDED:
-                raise translate(error.args[0], f"The positions of group {group.name} were not read") from error
-            undecided = TopicPartition(
-                partitions[0].topic, partitions[0].partition, 0
-            )  # the transaction is aborted, so any offset works
-            return LeftOpen(buckets, undecided, client.consumer_group_metadata())
-        else:
-            return LeftOpen(buckets)
-        finally:
-            client.close()
+        with brief_client(Consumer, self._settings.for_positions(group.name), _purpose(group)) as client:
+            try:
+                client.committed(partitions, DECISION_LIMIT_S)
+            except KafkaException as error:
+                if error.args[0].code() not in _UNDECIDED:
+                    raise translate(error.args[0], f"The positions of group {group.name} were not read") from error
+                first = partitions[0]  # the transaction is aborted, so any offset works
+                undecided = TopicPartition(first.topic, first.partition, 0)
+                return LeftOpen(buckets, undecided, client.consumer_group_metadata())
+        return LeftOpen(buckets)
+
+
+def _purpose(group: GroupCategories) -> str:
+    return f"The positions of group {group.name}"

@@ -12,15 +12,14 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from ..bounded_calls import RunningCall
+from ..bounded_calls import NoAnswer
 from ..bus import OwnershipListener
-from ..errors import BusError, BusUnreachable, CommitUnconfirmed, IdentityTaken, MembershipLost, OffsetOutOfRange
+from ..errors import BusUnreachable, CommitUnconfirmed, IdentityTaken, MembershipLost, OffsetOutOfRange
 from ..messages import Bucket, End, Polled, Position, RawBatch
 from .catalog import SETTLE_LIMIT_S, SETTLE_STEP_S
-from .client_handle import open_with_handle
 from .column_queue import ColumnQueue, open_column_queue
 from .error_translation import is_transient, membership_lost, translate, translated
-from .liveness import Liveness
+from .kept_client import KeptClient
 from .positions import is_membership, to_commit, to_read
 from .settings import KafkaSettings
 
@@ -58,23 +57,27 @@ class KafkaScanner:
     """
 
     poll_limit = POLL_LIMIT
+    _calls_back = False
 
     def __init__(
         self, settings: KafkaSettings, configuration: dict[str, Any], categories: Sequence[str], request: str
     ) -> None:
-        self._configuration = configuration
         self._request = request
         self._closing = Lock()
-        self._liveness = Liveness(settings, request, categories[0] if categories else None)
+        topic = categories[0] if categories else None
+        self._kept = KeptClient(settings, Consumer, configuration, request, topic=topic, calls_back=self._calls_back)
         self._connect()
         self._paused: set[Bucket] = set()
         self._new: Collection[Bucket] = ()
         self._new_until_s = 0.0
 
     def _connect(self) -> None:
-        self._consumer, handle = open_with_handle(Consumer, self._configuration, self._request)
-        self._columns = open_column_queue(self._consumer, handle, POLL_LIMIT)
+        self._columns = open_column_queue(self._consumer, self._kept.handle, POLL_LIMIT)
         self._open = True
+
+    @property
+    def _consumer(self) -> Consumer:
+        return self._kept.client
 
     @contextmanager
     def _opening(self) -> Iterator[None]:
@@ -99,8 +102,8 @@ class KafkaScanner:
         """Return the next messages; wait up to `timeout_s` if there are none."""
         polled = self._poll_once(timeout_s)
         if polled.batches or polled.ended:
-            self._liveness.note_answer()
-        elif self._liveness.is_lost(self._consumer):
+            self._kept.note_answer()
+        elif self._kept.is_lost():
             self._replace()
         return polled
 
@@ -169,13 +172,10 @@ class KafkaScanner:
         if self._open:
             with self._closing:
                 self._open = False
-            self._close_client()
-
-    def _close_client(self) -> None:
-        if self._columns is not None:
-            self._columns.close()
-        with translated(self._request):
-            self._consumer.close()
+            if self._columns is not None:
+                self._columns.close()
+            with translated(self._request):
+                self._kept.close()
 
 
 class GroupReader(KafkaScanner):
@@ -184,6 +184,8 @@ class GroupReader(KafkaScanner):
     `start` assigns a bucket to the client, with its offset. If the bucket were assigned earlier and moved by a seek, the client might return
     to the first event: a late answer to its own offset request overrides the seek.
     """
+
+    _calls_back = True
 
     def __init__(
         self,
@@ -200,7 +202,6 @@ class GroupReader(KafkaScanner):
         self._cooperative = len(categories) == 1
         self._ownership = ownership
         self._reading: dict[Bucket, int] = {}
-        self._commit: RunningCall[object] | None = None
         configuration = settings.for_reader(group, identity, co_partitioned=not self._cooperative)
         super().__init__(settings, configuration, categories, f"Reading {', '.join(categories)} as group {group}")
         with self._opening():
@@ -311,27 +312,13 @@ class GroupReader(KafkaScanner):
                 "with the next checkpoint."
             )
         # Without a coordinator, the client keeps the commit for a whole session, and nothing polls meanwhile.
-        self._commit = RunningCall(lambda: self._consumer.commit(offsets=offsets, asynchronous=False))
-        if self._liveness.is_lost_during(self._commit):
-            self._replace()
         try:
             with self._naming_the_cause(), translated(f"{self._request}: positions were not saved"):
-                self._commit.result()
+                self._kept.call_unless_lost(lambda: self._consumer.commit(offsets=offsets, asynchronous=False))
+        except NoAnswer:
+            self._replace()
         except BusUnreachable as error:
             raise CommitUnconfirmed(str(error)) from error
-
-    def _close_client(self) -> None:
-        if self._commit is None or self._commit.ends(0):
-            super()._close_client()
-            return
-        commit, close = self._commit, super()._close_client
-
-        def close_after_commit() -> None:
-            commit.ends()
-            with suppress(BusError):  # another client has taken its place
-                close()
-
-        RunningCall(close_after_commit)
 
     def _on_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         with translated(self._request):
@@ -401,6 +388,7 @@ class BucketScanner(KafkaScanner):
 
     def _replace(self) -> None:
         self.close()
+        self._kept.replace()
         self._connect()
         self._assign()
 

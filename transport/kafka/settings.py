@@ -26,7 +26,7 @@ _CONNECTING: dict[str, Value] = {
     # And a new client connects to the brokers of its cluster only after a pause.
     "enable.sparse.connections": False,
     # A client that starts again from its first addresses (the default) does so without a pause, each time with a new thread.
-    # `Liveness` replaces a client whose brokers have all moved.
+    # `KeptClient` replaces a client whose brokers have all moved.
     "metadata.recovery.strategy": "none",
     # A broker that ends a quiet connection looks like an outage. Kafka does so after 10 minutes, a service of Azure after 4, a load balancer often
     # after 5; the client's own end is silent.

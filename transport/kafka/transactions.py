@@ -11,11 +11,10 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from ...processors import backoff
-from ..bounded_calls import NoAnswer, call_with_limit
+from ..bounded_calls import NoAnswer
 from ..errors import Aborted, BusError, BusUnreachable, DeliveryFailed, Fenced, OutputsTimedOut, unconfirmed_commit
 from ..messages import Outgoing, Position
 from .error_translation import is_outage, is_retryable, translate, translated
-from .liveness import ASK_LIMIT_S, is_answered
 from .open_transactions import ABORTED_KEY, LeftOpen, OpenTransactions
 from .positions import is_membership, to_commit
 from .settings import KafkaSettings
@@ -67,14 +66,12 @@ class KafkaTransactionalWriter(KafkaWriter):
         self._open_transactions = open_transactions
         self._member: bytes | None = None
         self._is_open = False
-        self._is_responsive = True
         try:
             self._initialise(opening_limit_s)
             self._abort_left_open(opening_limit_s)
         except BaseException:
             # Later, the client would still open a transaction of this identity, and fence the next writer.
-            if self._is_responsive:
-                self._release()
+            self._kept.close()
             raise
 
     def _initialise(self, limit_s: float) -> None:
@@ -82,7 +79,7 @@ class KafkaTransactionalWriter(KafkaWriter):
         try:
             self._retry_step(lambda: self._producer.init_transactions(STEP_LIMIT_S), limit_s)
         except BusUnreachable as error:
-            if not is_answered(self._producer, None, ASK_LIMIT_S):
+            if not self._kept.is_answered():
                 raise
             raise BusUnreachable(
                 f"Transaction of {self._identity}: brokers answer, but none of them coordinates transactions. Outputs exactly once wait, and nothing is "
@@ -220,7 +217,7 @@ class KafkaTransactionalWriter(KafkaWriter):
 
     def abort(self) -> None:
         """Abort the sent messages."""
-        if self._is_open and self._is_responsive:
+        if self._is_open and not self._kept.is_stuck:
             self._is_open = False
             self._failed.clear()
             self._retry_step(lambda: self._producer.abort_transaction(STEP_LIMIT_S), STEP_LIMIT_S)
@@ -229,21 +226,21 @@ class KafkaTransactionalWriter(KafkaWriter):
         """Abort uncommitted messages and close the connection."""
         self._open_transactions.close()
         for end in (self.abort, super().close):
-            if not self._is_responsive:
-                return  # a call is still running in the client; the next writer ends its transaction
+            if self._kept.is_stuck:
+                break  # a call is still running in the client; the next writer ends its transaction
             try:
                 end()
             except BusError as error:
                 _LOG.info("%s The bus aborts the open transaction, at the latest when it expires.", error)
+        self._kept.close()
 
     def _retry_step(self, step: Callable[[], None], limit_s: float) -> None:
         """Take a step of the transaction, and repeat it while its error is retriable."""
         deadline, waits_s = time.monotonic() + limit_s, backoff(FIRST_WAIT_S, LONGEST_WAIT_S)
         while True:
             try:
-                call_with_limit(step, ANSWER_LIMIT_S)
+                self._kept.call(step, ANSWER_LIMIT_S)
             except NoAnswer as error:
-                self._is_responsive = False
                 raise Fenced(
                     f"Transaction of {self._identity}: the Kafka client has not answered for {ANSWER_LIMIT_S:.0f} s and is replaced. The "
                     "group's positions show whether the transaction was committed."

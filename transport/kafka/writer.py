@@ -12,9 +12,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from ...processors import counted
 from ..errors import BusError, DeliveryFailed, Fenced, OutputsTimedOut
 from ..messages import Outgoing
-from .client_handle import open_with_handle
 from .error_translation import TIMED_OUT, is_outage, is_retryable, translate, translated
-from .liveness import Liveness
+from .kept_client import KeptClient
 from .sending_pause import SendingPause
 from .settings import BOOTSTRAP_BROKER, DEFAULT_DELIVERY_LIMIT_MS, KafkaSettings
 
@@ -45,7 +44,6 @@ class KafkaWriter:
         connect_limit_s: float = CONNECT_LIMIT_S,
     ) -> None:
         self._configuration = settings.for_writer() if configuration is None else configuration
-        self._liveness = Liveness(settings, "Writing")
         self._failed: list[tuple[KafkaError, str]] = []
         self._partitions: dict[str, int] = {}
         self._new_categories: set[str] = set()
@@ -53,20 +51,20 @@ class KafkaWriter:
         self._handed_over = self._failures = 0
         self._flushed = 0
         """The number of messages that were acknowledged with the last flush."""
-        self._open()  # refuses settings that are no numbers
+        # It refuses settings that are no numbers.
+        self._kept = KeptClient(settings, Producer, self._configuration, "Writing")
+        self._begin_pausing()
         self._limit_s = float(self._configuration.get("message.timeout.ms", DEFAULT_DELIVERY_LIMIT_MS)) / 1000
         self._connect(connect_limit_s)
 
-    def _open(self) -> None:
-        self._client: Producer | None
-        self._client, handle = open_with_handle(Producer, self._configuration, "The writer was not opened")
-        self._pause = SendingPause(handle, float(self._configuration.get("linger.ms", 0)) / 1000)
+    def _begin_pausing(self) -> None:
+        self._pause = SendingPause(self._kept.handle, float(self._configuration.get("linger.ms", 0)) / 1000)
 
     @property
     def _producer(self) -> Producer:
-        if self._client is None:
+        if not self._kept.is_open:
             raise DeliveryFailed("The writer is closed. Messages that were not flushed before may be lost.")
-        return self._client
+        return self._kept.client
 
     def _connect(self, limit_s: float) -> None:
         """Wait for a connection to a broker of the cluster.
@@ -138,8 +136,8 @@ class KafkaWriter:
         self._acknowledged = acknowledged
         self._pause.observe(producer, acknowledged, waiting, self._partitions)
         if not self._pause.is_waiting:
-            self._liveness.note_answer()
-        elif waiting and self._liveness.is_lost(producer):
+            self._kept.note_answer()
+        elif waiting and self._kept.is_lost():
             self._replace()
 
     def _learn_partitions(self) -> None:
@@ -152,8 +150,8 @@ class KafkaWriter:
     def _replace(self) -> None:
         """Fail the unacknowledged messages, which the next flush reports, and go on with a new client."""
         self._drop_waiting()
-        self._release()
-        self._open()
+        self._kept.replace()
+        self._begin_pausing()
 
     def _drop_waiting(self) -> None:
         with _translated_callbacks("Unsent messages were not dropped"):
@@ -197,7 +195,7 @@ class KafkaWriter:
 
     def _accepted_share(self) -> float:
         """Return the share of the messages since the last flush that were acknowledged."""
-        waiting = 0 if self._client is None else len(self._client)
+        waiting = len(self._kept.client) if self._kept.is_open else 0
         acknowledged = self._handed_over - self._failures - waiting - self._flushed
         return max(0.0, acknowledged / max(1, self._handed_over - self._flushed))
 
@@ -206,14 +204,7 @@ class KafkaWriter:
         try:
             self._drop_waiting()
         finally:
-            self._release()
-
-    def _release(self) -> None:
-        """Release the client with its threads and connections, even if an error still refers to this writer.
-
-        `Producer.close` would abort an open transaction first, and wait for a broker without a limit.
-        """
-        self._client = None
+            self._kept.close()
 
 
 def _is_temporary(error: KafkaError) -> bool:

@@ -62,6 +62,7 @@ COUNTERS: dict[str, tuple[str, Value]] = {
 
 GAUGES: dict[str, tuple[str, Value]] = {
     "state_cache_bytes": ("estimated memory of decoded states", lambda metrics: metrics.state_cache.size_bytes),
+    "kafka_clients": ("open Kafka clients of the process", lambda metrics: metrics.clients.open),
     "standby_shards": ("shards of other workers that this machine can take over without a download", _standby_shards),
     "table_rows": ("rows of the lookup table", _of_table(lambda table: table.rows)),
     "table_size_bytes": ("size of the messages with the rows of the table", _of_table(lambda table: table.size_bytes)),
