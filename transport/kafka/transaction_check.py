@@ -12,7 +12,8 @@ from ...processors import backoff
 from ..bounded_calls import NoAnswer, call_with_limit
 from ..errors import BusUnreachable, NoTransactions
 from .client_log import quiet_outages
-from .error_translation import is_outage, is_retryable, open_client, translate
+from .error_translation import is_outage, is_retryable, translate
+from .kept_client import brief_client
 from .settings import KafkaSettings
 
 COORDINATOR_LIMIT_S = 20.0
@@ -37,8 +38,7 @@ def expect_transactions(settings: KafkaSettings, identity: str) -> None:
         BusError: no broker answers, or this user may not use the id.
     """
     configuration = settings.for_transactional_writer(identity, _TIMEOUT_S)
-    producer = open_client(Producer, configuration, "Transactions were not checked")
-    with quiet_outages():
+    with quiet_outages(), brief_client(Producer, configuration, "Transactions were not checked") as producer:
         refusal = _refusal(producer, identity)
         if refusal is None or (refusal.code() not in _UNSUPPORTED and _has_log(producer)):
             return
