@@ -25,9 +25,7 @@ from ...processors.time import (
     Confidence,
     Times,
     Watermark,
-    are_plausible,
-    out_of_range,
-    too_far_ahead,
+    implausible,
 )
 from ..warehouse import (
     SUCCESS,
@@ -81,11 +79,7 @@ class BucketDays:
 
     def observe(self, times: Times, arrived_ms: Times) -> None:
         """Observe the times of the next events. Times far ahead of their arrival are ignored."""
-        if not are_plausible(times, arrived_ms, _MAX_FUTURE):
-            listed = times.tolist()
-            ignored = [*out_of_range(listed, _MAX_FUTURE), *too_far_ahead(listed, arrived_ms.tolist(), _MAX_FUTURE)]
-            times = np.delete(times, ignored)
-        self._time.observe(times)
+        self._time.observe(np.delete(times, implausible(times, arrived_ms, _MAX_FUTURE)))
 
     def reach(self, offset: int) -> None:
         """Record that all observed events are before an offset, and in the warehouse."""

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import cache, cached_property
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ...processors import Deferred, Halted, UserCodeError
-from ...processors.declare import AnyCategory, ErrorPolicy, Processor, plan_of
+from ...processors.declare import AnyCategory, ErrorPolicy, Processor, numbers_of, plan_of
 from ...processors.operators import StepResult
-from ...processors.time import MAX_UNCHECKED_MS, MILLISECOND, YEAR_1_MS, YEAR_9999_END_MS
+from ...processors.shard import rejected_for_time
+from ...processors.time import implausible
 from ..errors import BackfillFailed
 from ..spark import Batches, Counters, OriginCounts, ShippedApp, marked_errors, return_freed_memory
 from ..warehouse import EVENT_MARKS, RecordColumns
@@ -75,39 +75,37 @@ class BatchStep:
 
     def accepted(self, batches: Batches) -> Batches:
         """Yield batches without events of implausible event time, which a worker rejects too."""
-        limit = self.opened.processor.max_future
         for batch in batches:
             if self.origin:
                 self.origin.count(batch)
-            plausible = self._without(batch, _outside(batch, limit), "is not a plausible time")
-            if limit is not None:
-                plausible = self._without(
-                    plausible, _ahead(plausible, limit), f"is more than {limit} after its arrival"
-                )
-            yield plausible
+            yield self._plausible(batch)
 
-    def _without(self, batch: pa.RecordBatch, out: pa.BooleanArray, why: str) -> pa.RecordBatch:
+    def _plausible(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return a batch without rejected events, which are counted; fail if the processor's policy is to stop."""
-        if not out.true_count:
+        times, arrived_ms = (numbers_of(batch.column(name)) for name in ("_event_time", "_arrived"))
+        processor = self.opened.processor
+        rejected = implausible(times, arrived_ms, processor.max_future)
+        if not len(rejected):
             return batch
-        if self.opened.processor.on_future_event is ErrorPolicy.STOP:
-            raise BackfillFailed(
-                f"{self._place(*places_in(batch)(out.index(True).as_py()))}: its event time {why}. "
-                f"The backfill stopped there, and none of {self.processor}'s output was published. Skip and count such events "
-                "(`on_future_event = ErrorPolicy.DEAD_LETTER`), or declare another `max_future`."
+        first = int(rejected[0])
+        event = rejected_for_time(first, int(times[first]), int(arrived_ms[first]), processor)
+        if event.stops:
+            raise self._stop(
+                *places_in(batch)(first),
+                f"{event.reason}.",
+                f"Correct the producer of the event, declare another `max_future`, or skip and count such events (`{event.setting}`).",
             )
-        self.counters.rejected.add(out.true_count)
-        return batch.filter(pc.invert(out))
+        self.counters.rejected.add(len(rejected))
+        kept = np.ones(batch.num_rows, np.bool_)
+        kept[rejected] = False
+        return batch.filter(pa.array(kept))
 
     def feed(self, operator: EventOperator, events: Sequence[Any], place_of: PlaceOf) -> StepResult:
         """Process events; fail at an error if the processor's policy is to stop."""
         try:
             result = self._feed_until_ready(operator, events)
         except Halted as error:
-            raise BackfillFailed(
-                f"{self._place(*place_of(0))}: {error} The backfill stopped there, and none of {self.processor}'s output was "
-                "published."
-            ) from error
+            raise self._stop(*place_of(0), str(error)) from error
         # If an operator stops at an event, that event is the last rejected one.
         for rejected in result.rejected[-1:]:
             if plan_of(self.opened.processor).error_action(rejected.error).stops:
@@ -126,29 +124,23 @@ class BatchStep:
     def stopped(self, bucket: int, offset: int, error: UserCodeError) -> BackfillFailed:
         """Return the error for an event at which the processor stops."""
         name, action = type(self.opened.processor).__name__, plan_of(self.opened.processor).error_action(error)
-        return BackfillFailed(
-            f"{self._place(bucket, offset)}: {action.reason}. The backfill stopped there, and none of {name}'s output was published. Correct "
-            f"{name} or the producer of the event, or skip and count such events (`{action.alternative}`)."
+        return self._stop(
+            bucket,
+            offset,
+            f"{action.reason}.",
+            f"Correct {name} or the producer of the event, or skip and count such events (`{action.alternative}`).",
         )
 
-    def _place(self, bucket: int, offset: int) -> str:
-        return f"{self.category}/{bucket} at offset {offset}"
+    def _stop(self, bucket: int, offset: int, reason: str, remedy: str = "") -> BackfillFailed:
+        return BackfillFailed(
+            f"{self.category}/{bucket} at offset {offset}: {reason} The backfill stopped there, and none of {self.processor}'s output was published. "
+            f"{remedy}".rstrip()
+        )
 
     def output_rows(self, outputs: Sequence[Any]) -> Batches:
         """Return outputs as rows, and count them."""
         self.counters.events_out.add(len(outputs))
         return self.opened.rows.batches(outputs)
-
-
-def _outside(batch: pa.RecordBatch, limit: timedelta | None) -> pa.BooleanArray:
-    first_ms, last_ms = (-MAX_UNCHECKED_MS, MAX_UNCHECKED_MS) if limit is None else (YEAR_1_MS, YEAR_9999_END_MS)
-    times = batch.column("_event_time")
-    return pc.or_(pc.less(times, pa.scalar(first_ms, pa.int64())), pc.greater(times, pa.scalar(last_ms, pa.int64())))
-
-
-def _ahead(batch: pa.RecordBatch, limit: timedelta) -> pa.BooleanArray:
-    apart = pc.subtract(batch.column("_event_time"), batch.column("_arrived"))
-    return pc.greater(apart, pa.scalar(limit // MILLISECOND, pa.int64()))
 
 
 def places_in(batch: pa.RecordBatch, start: int = 0) -> PlaceOf:

@@ -6,6 +6,7 @@ from .batches import before_message_of_stop as before_message_of_stop
 from .batches import divides_message as divides_message
 from .batches import expect_unit as expect_unit
 from .batches import numbered_in_message as numbered_in_message
+from .batches import rejected_for_time as rejected_for_time
 from .batches import valid_deleted_key as valid_deleted_key
 from .batches import with_deletions as with_deletions
 from .checkpoints import Gap as Gap

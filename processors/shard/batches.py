@@ -8,6 +8,8 @@ from math import inf
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..declare import (
     AnyCategory,
     AnyEventBatch,
@@ -28,13 +30,9 @@ from ..operators import StepResult
 from ..time import (
     FIRST_EVENTS,
     Times,
-    are_plausible,
     detect_wrong_unit,
-    format_duration,
-    format_time,
-    likely_cause,
-    out_of_range,
-    too_far_ahead,
+    implausible,
+    why_implausible,
 )
 
 
@@ -99,17 +97,11 @@ def accept_batch(
     events = category.batch_of(decoded.events)
     if len(decoded.at) < len(arrived_ms):
         arrived_ms = arrived_ms[decoded.at]
-    if not rejected and _have_plausible_times(events, arrived_ms, processor):
-        return AcceptedBatch(events, decoded.at, [])
-    times = events.times
-    no_times = out_of_range(times, processor.max_future)
-    rejected += [_outside(decoded.at[index], times[index], int(arrived_ms[index]), processor) for index in no_times]
-    if processor.max_future is not None:
-        rejected += [
-            _ahead(decoded.at[index], times[index], int(arrived_ms[index]), processor)
-            for index in too_far_ahead(times, arrived_ms.tolist(), processor.max_future)
-            if index not in no_times
-        ]
+    times = _times_of(events)
+    rejected += [
+        rejected_for_time(decoded.at[index], int(times[index]), int(arrived_ms[index]), processor)
+        for index in implausible(times, arrived_ms, processor.max_future).tolist()
+    ]
     if not rejected:
         return AcceptedBatch(events, decoded.at, [])
     rejected = _up_to_stop(rejected)
@@ -121,11 +113,12 @@ def accept_batch(
     return AcceptedBatch(category.batch_of([event for event, _ in pairs]), [at for _, at in pairs], rejected)
 
 
-def _have_plausible_times(events: AnyEventBatch, arrived_ms: Times, processor: Processor) -> bool:
+def _times_of(events: AnyEventBatch) -> Times:
+    """Return event times of any size."""
     try:
-        return are_plausible(events.time_array, arrived_ms, processor.max_future)
+        return events.time_array
     except OverflowError:
-        return False
+        return np.array(events.times, object)
 
 
 def with_deletions(
@@ -243,24 +236,16 @@ def _undecodable(bad: Undecodable, category: AnyCategory, processor: Processor) 
     return RejectedEvent(bad.at, reason, f"{attribute} = ErrorPolicy.DEAD_LETTER", policy is ErrorPolicy.STOP)
 
 
-def _ahead(at: int, time_ms: int, arrived_ms: int, processor: Processor) -> RejectedEvent:
-    reason = (
-        f"its event time, {time_ms} ({format_time(time_ms)} UTC), is {format_duration(time_ms - arrived_ms)} ahead of its arrival, more than "
-        f"{processor.max_future} (`max_future`); {likely_cause(time_ms, arrived_ms)}"
-    )
-    return _wrong_time(at, reason, processor)
+def rejected_for_time(at: int, time_ms: int, arrived_ms: int, processor: Processor) -> RejectedEvent:
+    """Return the rejection of an event by its `implausible` time.
 
-
-def _outside(at: int, time_ms: int, arrived_ms: int, processor: Processor) -> RejectedEvent:
-    reason = (
-        f"its event time, {time_ms}, in milliseconds since 1970, is outside the years 1 to 9999; {likely_cause(time_ms, arrived_ms)}"
-        if processor.max_future is not None
-        else f"its event time, {time_ms}, exceeds 62 bits, so no window or watermark around it could be saved"
-    )
-    return _wrong_time(at, reason, processor)
-
-
-def _wrong_time(at: int, reason: str, processor: Processor) -> RejectedEvent:
+    Args:
+        at: its index.
+        time_ms: its event time (milliseconds since 1970, UTC).
+        arrived_ms: when it arrived; `UNKNOWN_ARRIVAL_MS` if no arrival is recorded.
+        processor: its `max_future` and `on_future_event` decide.
+    """
+    reason = why_implausible(time_ms, arrived_ms, processor.max_future)
     stops = processor.on_future_event is ErrorPolicy.STOP
     return RejectedEvent(at, reason, "on_future_event = ErrorPolicy.DEAD_LETTER", stops)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from .watermarks import Times
 from .windows import MILLISECOND
@@ -90,8 +93,27 @@ def likely_cause(time_ms: int, arrived_ms: int) -> str:
     return "probably the field has another unit than milliseconds since 1970, or the producer's clock is wrong"
 
 
-def are_plausible(times: Times, arrived_ms: Times, limit: timedelta | None) -> bool:
-    """Return whether `out_of_range` and `too_far_ahead` certainly return no event."""
+def implausible(times: Times, arrived_ms: Times, limit: timedelta | None) -> npt.NDArray[np.int64]:
+    """Return the indices of the implausible event times, in order: of those outside the valid range or too far after their arrival.
+
+    An event without a recorded arrival, `UNKNOWN_ARRIVAL_MS`, is not too far after it.
+
+    Args:
+        times: the event times (milliseconds since 1970, UTC); Python's integers (`object`) if some have more than 64 bits.
+        arrived_ms: when each event arrived (milliseconds since 1970, UTC).
+        limit: the processor's `max_future`; None permits every arrival, and extends the range from the years 1 to 9999 to 62 bits.
+    """
+    if _are_plausible(times, arrived_ms, limit):
+        return np.empty(0, np.int64)
+    first_ms, last_ms = _valid_range(limit)
+    found = (times < first_ms) | (times > last_ms)
+    if limit is not None:
+        found |= (times - arrived_ms > limit // MILLISECOND) & (arrived_ms != UNKNOWN_ARRIVAL_MS)
+    return np.flatnonzero(found)
+
+
+def _are_plausible(times: Times, arrived_ms: Times, limit: timedelta | None) -> bool:
+    """Return whether all times certainly are plausible, which the extremes of nearly every batch show."""
     if not len(times):
         return True
     first_ms, last_ms = _valid_range(limit)
@@ -107,28 +129,17 @@ def _valid_range(limit: timedelta | None) -> tuple[int, int]:
     return (-MAX_UNCHECKED_MS, MAX_UNCHECKED_MS) if limit is None else (YEAR_1_MS, YEAR_9999_END_MS)
 
 
-def out_of_range(times: Sequence[int], limit: timedelta | None) -> list[int]:
-    """Return the indices of the event times outside the valid range.
-
-    Args:
-        times: the event times (milliseconds since 1970, UTC).
-        limit: the processor's `max_future`; None extends the range from the years 1 to 9999 to 62 bits.
-    """
-    first_ms, last_ms = _valid_range(limit)
-    return [at for at, time in enumerate(times) if not first_ms <= time <= last_ms]
-
-
-def too_far_ahead(times: Sequence[int], arrived_ms: Iterable[int], limit: timedelta) -> list[int]:
-    """Return the indices of the events whose event time is later than their arrival plus the limit (milliseconds since 1970, UTC).
-
-    An event without a recorded arrival, `UNKNOWN_ARRIVAL_MS`, is not among them.
-    """
-    limit_ms = limit // MILLISECOND
-    return [
-        at
-        for at, (time, arrived) in enumerate(zip(times, arrived_ms, strict=True))
-        if arrived != UNKNOWN_ARRIVAL_MS and time > arrived + limit_ms
-    ]
+def why_implausible(time_ms: int, arrived_ms: int, limit: timedelta | None) -> str:
+    """Return the reason why a time is among the `implausible` ones, as a clause about the event."""
+    if limit is None:
+        return f"its event time, {time_ms}, exceeds 62 bits, so no window or watermark around it could be saved"
+    cause = likely_cause(time_ms, arrived_ms)
+    if not YEAR_1_MS <= time_ms <= YEAR_9999_END_MS:
+        return f"its event time, {time_ms}, in milliseconds since 1970, is outside the years 1 to 9999; {cause}"
+    return (
+        f"its event time, {time_ms} ({format_time(time_ms)} UTC), is {format_duration(time_ms - arrived_ms)} ahead of its arrival, more than "
+        f"{limit} (`max_future`); {cause}"
+    )
 
 
 def format_time(time_ms: int) -> str:

@@ -17,7 +17,8 @@ from penstock.ops.kernel import Crash, Driver
 from penstock.ops.kernel.checkpoint.output_writer import OutputRefused
 from penstock.processors import ProcessorFailed
 from penstock.processors.shard import EventRejected
-from penstock.processors.time import format_duration, format_time, nearest_datetime
+from penstock.processors.time import format_time, nearest_datetime
+from penstock.processors.time.timestamp_validation import format_duration
 
 
 class Given(ps.Record, frozen=True):
