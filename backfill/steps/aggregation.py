@@ -8,7 +8,7 @@ then be in bus order too; see `plans.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -16,9 +16,9 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from ...processors.declare import Aggregator, plan_of
+from ...processors.declare import Aggregator, ErrorPolicy, KeyGroups, numbers_of, plan_of
 from ...processors.keyed_state import EmptyState
-from ...processors.operators import AggregatorOperator, Slot, results_of
+from ...processors.operators import AggregatorOperator, results_of
 from ...processors.time import UntrackedTime
 from ..sources import PlannedFiles
 from ..spark import BATCH_EVENTS, Batches, Transform
@@ -79,9 +79,9 @@ def _partials(step: BatchStep, batches: Batches) -> Batches:
         step.counters.events_in.add(batch.num_rows)
         pending_events += batch.num_rows
         if pending_events >= FLUSH_EVENTS:
-            yield from _emitted(step, operator.take_partials(), *first)
+            yield from _emitted(step, operator.take_panes(), *first)
             pending_events = 0
-    yield from _emitted(step, operator.take_partials(), *first)
+    yield from _emitted(step, operator.take_panes(), *first)
 
 
 def _feed(step: BatchStep, operator: AggregatorOperator, batch: pa.RecordBatch) -> None:
@@ -89,39 +89,52 @@ def _feed(step: BatchStep, operator: AggregatorOperator, batch: pa.RecordBatch) 
     step.counters.rejected.add(len(result.rejected))
 
 
-def _folded(step: BatchStep, batches: Batches) -> Mapping[Slot, Any]:
-    """Return the partials of accepted events."""
-    operator = AggregatorOperator(cast("Aggregator", step.opened.processor), EmptyState(), UntrackedTime())
-    for batch in batches:
-        _feed(step, operator, batch)
-    return operator.take_partials()
-
-
 def _column_partials(step: BatchStep, reader: ColumnReader) -> Batches:
-    combine = cast("Aggregator", step.opened.processor).monoid.combine
-    pending: dict[Slot, Any] = {}
+    operator = AggregatorOperator(cast("Aggregator", step.opened.processor), EmptyState(), UntrackedTime())
     first = (0, 0)
-    for folded in reader.partials(partial(_folded, step)):
-        first = first if pending else (folded.bucket, folded.offset)
-        for slot, value in zip(folded.slots, folded.partials, strict=True):
-            pending[slot] = combine(pending[slot], value) if slot in pending else value
-        if len(pending) >= FLUSH_EVENTS:
-            yield from _emitted(step, pending, *first)
-            pending = {}
-    yield from _emitted(step, pending, *first)
+    for observed in reader.observed():
+        first = first if operator.partials else places_in(observed.batch)(0)
+        if observed.observations is None:
+            for whole in reader.whole(observed.batch):
+                _feed(step, operator, whole)
+        else:
+            _feed_observed(step, operator, observed.batch, observed.observations, observed.keys)
+        if operator.partials >= FLUSH_EVENTS:
+            yield from _emitted(step, operator.take_panes(), *first)
+    yield from _emitted(step, operator.take_panes(), *first)
 
 
-def _emitted(step: BatchStep, partials: Mapping[Slot, Any], bucket: int, offset: int) -> Batches:
-    encode = cast("Aggregator", step.opened.processor).monoid.encode
-    slots, values = list(partials), list(partials.values())
-    for start in range(0, len(slots), BATCH_EVENTS):
-        part = slots[start : start + BATCH_EVENTS]
+def _feed_observed(
+    step: BatchStep,
+    operator: AggregatorOperator,
+    batch: pa.RecordBatch,
+    observations: pa.Array[Any],
+    keys: pa.Array[Any],
+) -> None:
+    result = operator.feed_observed(
+        observations,
+        KeyGroups.of(keys),
+        numbers_of(batch.column("_event_time")),
+        stop_at_error=step.opened.processor.on_error is ErrorPolicy.STOP,
+    )
+    step.expect_no_stop(result, places_in(batch))
+    step.counters.rejected.add(len(result.rejected))
+
+
+def _emitted(step: BatchStep, panes: Sequence[tuple[int, Mapping[str, Any]]], bucket: int, offset: int) -> Batches:
+    encode_all = cast("Aggregator", step.opened.processor).monoid.encode_all
+    keys = [key for _, pane in panes for key in pane]
+    starts = [start for start, pane in panes for _ in pane]
+    partials = [value for _, pane in panes for value in pane.values()]
+    for begin in range(0, len(keys), BATCH_EVENTS):
+        part = slice(begin, begin + BATCH_EVENTS)
+        count = len(keys[part])
         columns: list[list[Any]] = [
-            [key for key, _ in part],
-            [window for _, window in part],
-            [bucket] * len(part),
-            [offset] * len(part),
-            [encode(value) for value in values[start : start + BATCH_EVENTS]],
+            keys[part],
+            starts[part],
+            [bucket] * count,
+            [offset] * count,
+            encode_all(partials[part]),
         ]
         arrays = [pa.array(column, field.type) for column, field in zip(columns, PARTIALS, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, schema=PARTIALS)

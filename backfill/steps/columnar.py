@@ -5,27 +5,23 @@ Each task compares the result for its first events with the processor's result f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ...processors import counted
 from ...processors.declare import Aggregator, Stateless, plan_of
 from ...processors.monoids import alike
-from ...processors.time import Tumbling, WindowAssigner
+from ...processors.operators import CHECKED_EVENTS, plain
 from ..errors import BackfillFailed
 from ..sources import PlannedFiles
 from ..spark import Batches
 from ..warehouse import EVENT_MARKS, ROW, ArchivedFile, RecordColumns
-from .grouped_partials import Groups, partials_of, plain
 from .step import BatchStep
 
-CHECKED_EVENTS = 200
-"""The number of events of a task that are also processed one by one."""
 COLUMNS_EVENTS = 100_000
 """The number of events per call."""
 
@@ -57,36 +53,24 @@ class ColumnReader:
         for batch in self._batches(_names(self.step, processor.columns, ())):
             result = self._called(batch, processor.process_columns, processor.columns)
             if result is None:
-                yield from one_by_one(self._whole(batch))
+                yield from one_by_one(self.whole(batch))
                 continue
             for part in result.to_batches() if isinstance(result, pa.Table) else [result]:
                 self.step.counters.events_out.add(part.num_rows)
                 yield self.step.opened.rows.of_columns(part)
 
-    def partials(self, one_by_one: Callable[[Batches], Mapping[tuple[str, int], Any]]) -> Iterator[ColumnPartials]:
-        """Yield the partials of an aggregator, one value per batch of events.
-
-        Args:
-            one_by_one: returns the partials of batches that must be processed event by event.
-        """
+    def observed(self) -> Iterator[Observed]:
+        """Yield the observations of an aggregator, one value per batch of events."""
         processor = cast("Aggregator", self.step.opened.processor)
         self._expect_same_observations(processor)
         key = str(self.step.input.key)
         for batch in self._batches(_names(self.step, processor.columns, (key,))):
             observed = self._called(batch, processor.observe_columns, processor.columns)
-            first = batch.column("_bucket")[0].as_py(), batch.column("_offset")[0].as_py()
-            if observed is None:
-                folded = one_by_one(self._whole(batch))
-                yield ColumnPartials(list(folded), list(folded.values()), *first)
-                continue
-            is_observed = pc.is_valid(observed)
-            keys, times = (batch.column(name).filter(is_observed) for name in (key, "_event_time"))
-            slots, rows, groups = _slots(processor.window, keys, times)
-            observations = observed.filter(is_observed)
-            if rows is not None:
-                observations = observations.take(rows)
-            partials = partials_of(processor.monoid, observations, groups, len(slots))
-            yield ColumnPartials(slots, partials, *first)
+            if observed is not None and len(observed) != batch.num_rows:
+                raise self._differ(
+                    f"observe_columns returns {counted(len(observed), 'observation')} for {counted(batch.num_rows, 'event')}"
+                )
+            yield Observed(batch, observed, batch.column(key))
 
     def _batches(self, names: Sequence[str]) -> Batches:
         for batch in self.step.accepted(_numbered(self.planned.read(self.files, names, COLUMNS_EVENTS))):
@@ -94,7 +78,7 @@ class ColumnReader:
             if batch.num_rows:
                 yield batch
 
-    def _whole(self, batch: pa.RecordBatch) -> Batches:
+    def whole(self, batch: pa.RecordBatch) -> Batches:
         """Yield the events of a batch with all columns, in the order of the files."""
         rows, begin = batch.column(ROW).to_numpy(), 0
         for whole in self.planned.read(self.files, self.step.fields, COLUMNS_EVENTS):
@@ -167,20 +151,18 @@ class ColumnReader:
         )
 
 
-class ColumnPartials(NamedTuple):
-    """Partials of one batch of events.
+class Observed(NamedTuple):
+    """The observations of a batch of events.
 
     Args:
-        slots: the key and window start of each partial.
-        partials: the partials, in the order of the slots.
-        bucket: the bucket of the first event.
-        offset: the offset of the first event.
+        batch: the events, with the columns that the aggregator needs.
+        observations: the observation of each event, null for none; None if they must be observed one by one.
+        keys: the key of each event, as it is in its record.
     """
 
-    slots: list[tuple[str, int]]
-    partials: list[Any]
-    bucket: int
-    offset: int
+    batch: pa.RecordBatch
+    observations: pa.Array[Any] | None
+    keys: pa.Array[Any]
 
 
 def _numbered(batches: Iterable[pa.RecordBatch]) -> Batches:
@@ -195,22 +177,3 @@ def _names(step: BatchStep, columns: Sequence[str] | None, besides: Sequence[str
     """Return the columns to read."""
     wanted = step.columns.schema.names if columns is None else columns
     return list(dict.fromkeys([*wanted, *besides, *EVENT_MARKS]))
-
-
-def _slots(
-    window: WindowAssigner, keys: pa.Array[Any], times: pa.Array[Any]
-) -> tuple[list[tuple[str, int]], pa.Array[Any] | None, Groups]:
-    """Return the distinct keys and windows, the row of each event if events may be in several windows, and the slot of each row."""
-    if isinstance(window, Tumbling):
-        at = times.to_numpy()
-        rows, starts = None, at - at % window.size_ms
-    else:
-        spread = window.assign(times.to_numpy().tolist())
-        rows, starts = pa.array(spread.rows, pa.int64()), np.array(spread.starts, np.int64)
-    encoded = (keys if rows is None else keys.take(rows)).dictionary_encode()
-    names = encoded.dictionary.cast(pa.string()).to_pylist()
-    begins, begin = np.unique(starts, return_inverse=True)
-    pairs, groups = np.unique(encoded.indices.to_numpy().astype(np.int64) * len(begins) + begin, return_inverse=True)
-    beginnings = begins.tolist()
-    slots = [(names[pair // len(begins)], beginnings[pair % len(begins)]) for pair in pairs.tolist()]
-    return slots, rows, groups.astype(np.int64)

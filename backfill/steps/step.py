@@ -106,11 +106,14 @@ class BatchStep:
             result = self._feed_until_ready(operator, events)
         except Halted as error:
             raise self._stop(*place_of(0), str(error)) from error
-        # If an operator stops at an event, that event is the last rejected one.
+        self.expect_no_stop(result, place_of)
+        return result
+
+    def expect_no_stop(self, result: StepResult, place_of: PlaceOf) -> None:
+        """Raise BackfillFailed if the processor stops at an event: if an operator does, it is the last rejected one."""
         for rejected in result.rejected[-1:]:
             if plan_of(self.opened.processor).error_action(rejected.error).stops:
                 raise self.stopped(*place_of(rejected.at), rejected.error)
-        return result
 
     def _feed_until_ready(self, operator: EventOperator, events: Sequence[Any]) -> StepResult:
         while True:

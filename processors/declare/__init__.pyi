@@ -4,6 +4,7 @@ from .alerts import SERVER_ALERT_METRICS as SERVER_ALERT_METRICS
 from .alerts import Alert as Alert
 from .alerts import AlertSeverity as AlertSeverity
 from .arrow_values import flags_of as flags_of
+from .arrow_values import numbered as numbered
 from .arrow_values import numbers_of as numbers_of
 from .arrow_values import text_bytes_of as text_bytes_of
 from .canonical import CanonicalForm as CanonicalForm
@@ -32,6 +33,7 @@ from .codecs import prepare as prepare
 from .codecs import split_messages as split_messages
 from .column_events import ColumnEvents as ColumnEvents
 from .column_events import KeyGroups as KeyGroups
+from .column_events import RowKeys as RowKeys
 from .column_outputs import ColumnOutputs as ColumnOutputs
 from .column_outputs import column_outputs as column_outputs
 from .composite_keys import CompositeJsonKeys as CompositeJsonKeys

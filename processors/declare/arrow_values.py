@@ -34,6 +34,18 @@ def numbers_of(array: pa.Array[Any]) -> npt.NDArray[Any]:
     return _values(array.buffers()[1], _DTYPES[str(array.type)], len(array), array.offset)
 
 
+def numbered(numbers: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the distinct numbers in the order of their first ones, and the index among them of each number.
+
+    Arrow's hash table needs a half to a quarter of the time of `numpy.unique`, which sorts.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - optional; the caller has columns, so it is there
+
+    column = pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers.data)])
+    encoded = column.dictionary_encode()
+    return numbers_of(encoded.dictionary), numbers_of(encoded.indices).astype(np.int64)
+
+
 def flags_of(array: pa.Array[Any]) -> npt.NDArray[np.bool_]:
     """Return booleans. None of them may be null."""
     end = array.offset + len(array)

@@ -30,6 +30,12 @@ class KeyGroups(NamedTuple):
     names: list[str]
     groups: npt.NDArray[np.int64]
 
+    @classmethod
+    def of(cls, keys: pa.Array[Any]) -> KeyGroups:
+        """Return the distinct keys of a column; numbers are keys as text."""
+        encoded = keys.dictionary_encode()
+        return cls(texts_of(encoded.dictionary.cast("string")), numbers_of(encoded.indices).astype(np.int64))
+
 
 class RowKeys(Sequence[str]):
     """The key of each event, which is looked up when it is asked for: a group of many events needs no list of them.
@@ -129,8 +135,7 @@ class ColumnEvents(Sequence[Any]):
     @cached_property
     def key_groups(self) -> KeyGroups:
         """The distinct keys. The key must be a field."""
-        encoded = self.columns.column(self._category.key_fields[0]).dictionary_encode()
-        return KeyGroups(texts_of(encoded.dictionary.cast("string")), numbers_of(encoded.indices).astype(np.int64))
+        return KeyGroups.of(self.columns.column(self._category.key_fields[0]))
 
     @cached_property
     def keys(self) -> list[str]:

@@ -1,6 +1,5 @@
 from .aggregator import AggregatorOperator as AggregatorOperator
 from .aggregator import PartialFolder as PartialFolder
-from .aggregator import Slot as Slot
 from .aggregator import results_of as results_of
 from .base import NO_EVENT as NO_EVENT
 from .base import Operator as Operator
@@ -8,6 +7,8 @@ from .base import StepResult as StepResult
 from .buffer_chunks import whole_states as whole_states
 from .choice import merge_of as merge_of
 from .choice import open_operator as open_operator
+from .column_steps import CHECKED_EVENTS as CHECKED_EVENTS
+from .column_steps import plain as plain
 from .key_owners import EntryKeyReader as EntryKeyReader
 from .key_owners import entry_key_reader as entry_key_reader
 from .ordered_delivery import OrderedDeliveryOperator as OrderedDeliveryOperator

@@ -6,12 +6,22 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from itertools import islice
-from typing import Any
+from itertools import islice, repeat
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..declare import Aggregator, AnyCategory, ColumnEvents, ErrorPolicy, flags_of, plan_of, unshared
+from ..declare import (
+    Aggregator,
+    AnyCategory,
+    ColumnEvents,
+    ErrorPolicy,
+    KeyGroups,
+    RowKeys,
+    flags_of,
+    plan_of,
+    unshared,
+)
 from ..errors import USER_CODE_ERRORS, ProcessorFailed, UserCodeError
 from ..keyed_state import (
     ENGINE_PREFIX,
@@ -36,8 +46,11 @@ from ..time import (
 )
 from ..user_code import error_in_words
 from .base import CheckpointResult, Rejected, StepResult, late_among, processed_count, time_of
-from .column_folds import MISSING, count_groups, fold_groups, slot_groups
+from .column_folds import MISSING, SlotGroups, count_groups, fold_groups, slot_groups
 from .column_steps import ObservedColumns, plain
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 UNSAVEABLE = (TypeError, ValueError, OverflowError)
 """Errors of a monoid that cannot encode a partial."""
@@ -77,7 +90,7 @@ class PartialFolder:
         if not self._laws_checked:
             self._check_laws(events)
         if isinstance(events, ColumnEvents):
-            rejected = self._fold_columns(events, keys, assignment, stop_at_error=stop_at_error)
+            rejected = self._fold_columns(events, assignment, stop_at_error=stop_at_error)
             if rejected is not None:
                 return rejected
         if self._counts_events and self._count(keys, assignment):
@@ -85,41 +98,46 @@ class PartialFolder:
         return self._fold_each(events, self._processor.observe, keys, assignment, stop_at_error=stop_at_error)
 
     def _fold_columns(
-        self, events: ColumnEvents, keys: Sequence[str], assignment: WindowAssignment, *, stop_at_error: bool
+        self, events: ColumnEvents, assignment: WindowAssignment, *, stop_at_error: bool
     ) -> list[Rejected] | None:
         """Fold columns of events as `fold` does; None if they must be folded event by event."""
         observed = None if self._columns is None else self._columns.of(events)
         if observed is None:
             if self._counts_events:
                 found = slot_groups(events.key_groups, assignment, None)
-                self._put(found.slots, count_groups(found.groups, self._partials(found.slots)))
+                self._put(found, count_groups(found.groups, self._partials(found)))
                 return []
             return None
+        return self.fold_observed(observed, events.key_groups, assignment, stop_at_error=stop_at_error)
+
+    def fold_observed(
+        self, observed: pa.Array[Any], keys: KeyGroups, assignment: WindowAssignment, *, stop_at_error: bool
+    ) -> list[Rejected]:
+        """Fold the observations of events, null for none, as `fold` does."""
         has_value = None if not observed.null_count else flags_of(observed.is_valid())
-        found = slot_groups(events.key_groups, assignment, has_value)
+        found = slot_groups(keys, assignment, has_value)
         observations = observed if found.rows is None else observed.take(found.rows)
-        partials = fold_groups(self._processor.monoid, observations, found.groups, self._partials(found.slots))
+        partials = fold_groups(self._processor.monoid, observations, found.groups, self._partials(found))
         if partials is None:
-            return self._fold_each(plain(observed), _itself, keys, assignment, stop_at_error=stop_at_error)
-        self._put(found.slots, partials)
+            return self._fold_each(plain(observed), _itself, RowKeys(keys), assignment, stop_at_error=stop_at_error)
+        self._put(found, partials)
         return []
 
-    def _partials(self, slots: Sequence[Slot]) -> list[Any]:
-        pane: dict[str, Any] = {}
-        found, last = [], None
-        for key, start in slots:
-            if start != last:
-                pane, last = self.panes.get(start, {}), start
-            found.append(pane.get(key, MISSING))
+    def _partials(self, slots: SlotGroups) -> list[Any]:
+        found: list[Any] = []
+        for begin, end, start in slots.windows:
+            pane = self.panes.get(start)
+            found += (
+                repeat(MISSING, end - begin) if pane is None else map(pane.get, slots.keys[begin:end], repeat(MISSING))
+            )
         return found
 
-    def _put(self, slots: Sequence[Slot], partials: Sequence[Any]) -> None:
-        pane: dict[str, Any] = {}
-        last = None
-        for (key, start), partial in zip(slots, partials, strict=True):
-            if start != last:
-                pane, last = self.panes.setdefault(start, {}), start
-            pane[key] = partial
+    def _put(self, slots: SlotGroups, partials: Sequence[Any]) -> None:
+        for begin, end, start in slots.windows:
+            pane = self.panes.setdefault(start, {})
+            dict.update(
+                pane, zip(slots.keys[begin:end], partials[begin:end], strict=True)
+            )  # a Counter's own method adds
 
     def _fold_each(
         self,
@@ -205,8 +223,12 @@ class PartialFolder:
 
     def take(self) -> dict[Slot, Any]:
         """Return the partials, in order of their windows, and forget them."""
+        return {(key, start): partial for start, pane in self.take_panes() for key, partial in pane.items()}
+
+    def take_panes(self) -> list[tuple[int, dict[str, Any]]]:
+        """Return the partials by key of each window, in order of its start, and forget them."""
         panes, self.panes = self.panes, {}
-        return {(key, start): partial for start, pane in sorted(panes.items()) for key, partial in pane.items()}
+        return sorted(panes.items())
 
     def take_parts(self) -> Iterator[dict[Slot, Any]]:
         """Yield the partials in parts, each in one window, in order of the windows, and forget them. The memory of a window is free when its last part has been used."""
@@ -330,6 +352,20 @@ class AggregatorOperator:
         before_ms, times = self.time.low_ms, times[: processed_count(events, rejected, stop_at_error=stop_at_error)]
         return StepResult([], rejected, late_among(times, self.time.observe(category.name, times), before_ms))
 
+    def feed_observed(
+        self, observed: pa.Array[Any], keys: KeyGroups, times: Times, *, stop_at_error: bool
+    ) -> StepResult:
+        """Fold the observations of the events of one bucket, in order. Event time does not advance.
+
+        Args:
+            observed: the observation of each event, null for none.
+            keys: the key of each event.
+            times: the event times (milliseconds since 1970, UTC).
+            stop_at_error: as in `feed`.
+        """
+        rejected = self._folding.fold_observed(observed, keys, self._windows(times), stop_at_error=stop_at_error)
+        return StepResult([], rejected)
+
     def _windows(self, times: Times) -> WindowAssignment:
         window = self._processor.window
         if isinstance(window, Tumbling) and type(self._processor).windows_of is Aggregator.windows_of:
@@ -354,9 +390,18 @@ class AggregatorOperator:
         found = zip(slots, self._values.fetch(encode_window_keys(slots)), strict=True)
         return {key: decode(value) for (key, _), value in found if value is not None}
 
+    @property
+    def partials(self) -> int:
+        """The number of unmerged partials."""
+        return sum(map(len, self._folding.panes.values()))
+
     def take_partials(self) -> dict[Slot, Any]:
         """Return the unmerged partials, by key and start of window, and forget them."""
         return self._folding.take()
+
+    def take_panes(self) -> list[tuple[int, dict[str, Any]]]:
+        """Return the same by key, for each start of a window in order."""
+        return self._folding.take_panes()
 
     def drain(self) -> CheckpointResult:
         """Merge the partials into the saved values. Return the new values and the result of each changed window."""

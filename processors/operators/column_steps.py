@@ -171,15 +171,22 @@ class ProcessedColumns(_ColumnStep):
 
 def plain(observations: pa.Array[Any]) -> list[Any]:
     """Return observations as the user's `observe` returns them: structs as tuples, and maps as dicts."""
-    return [_plain(observations.type, value) for value in observations.to_pylist()]
+    convert = _plain_from(observations.type)
+    values: list[Any] = observations.to_pylist()
+    return values if convert is None else list(map(convert, values))
 
 
-def _plain(kind: pa.DataType, value: Any) -> Any:
-    if value is None:
-        return None
+def _plain_from(kind: pa.DataType) -> Callable[[Any], Any] | None:
+    """Return the conversion of Arrow's Python values of a type; None if they stay as they are."""
     described = str(kind)
     if described.startswith("struct<"):
-        return tuple(_plain(kind.field(at).type, value[kind.field(at).name]) for at in range(kind.num_fields))
+        fields = [(kind.field(at).name, _plain_from(kind.field(at).type) or _itself) for at in range(kind.num_fields)]
+        return lambda value: None if value is None else tuple([convert(value[name]) for name, convert in fields])
     if described.startswith("map<"):
-        return {key: _plain(cast("pa.MapType[Any, Any, Any]", kind).item_type, item) for key, item in value}
+        of_item = _plain_from(cast("pa.MapType[Any, Any, Any]", kind).item_type) or _itself
+        return lambda value: None if value is None else {key: of_item(item) for key, item in value}
+    return None
+
+
+def _itself(value: Any) -> Any:
     return value

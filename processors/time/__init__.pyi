@@ -50,6 +50,7 @@ from .windows import GLOBAL_WINDOW_START_MS as GLOBAL_WINDOW_START_MS
 from .windows import MILLISECOND as MILLISECOND
 from .windows import GlobalWindow as GlobalWindow
 from .windows import Hopping as Hopping
+from .windows import Run as Run
 from .windows import Session as Session
 from .windows import Sliding as Sliding
 from .windows import Tumbling as Tumbling

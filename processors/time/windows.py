@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -49,9 +50,15 @@ class WindowAssignment(NamedTuple):
     def runs(self) -> list[Run]:
         """Return the runs of adjacent pairs with the same window."""
         starts = self.starts
-        if starts and starts.count(starts[0]) == len(starts):  # about every batch of a live stream
+        if self.have_one_window:
             return [Run(0, len(starts), starts[0])]
         return [Run(begin, end, starts[begin]) for begin, end in runs_of(np.asarray(starts, np.int64))]
+
+    @property
+    def have_one_window(self) -> bool:
+        """Whether there are pairs, all with the same window, as in about every batch of a live stream."""
+        starts = self.starts
+        return bool(starts) and starts[0] == starts[-1] and starts.count(starts[0]) == len(starts)
 
 
 class WindowAssigner(Protocol):
@@ -100,13 +107,12 @@ class Tumbling:
         times = np.asarray(event_times, np.int64)
         return WindowAssignment(range(len(times)), self._starts(times))
 
-    def _starts(self, times: npt.NDArray[np.int64]) -> list[int]:
+    def _starts(self, times: npt.NDArray[np.int64]) -> Sequence[int]:
         if len(times):  # most batches are within one window
             start = int(times.min()) // self.size_ms * self.size_ms
             if int(times.max()) < start + self.size_ms:
                 return [start] * len(times)
-        starts: list[int] = (times - times % self.size_ms).tolist()
-        return starts
+        return array("q", (times - times % self.size_ms).tobytes())  # numpy reads it without a copy
 
     def window(self, start: int) -> Window:
         """Return the window that begins at `start`."""

@@ -92,7 +92,7 @@ assert columns is not None
 events = ColumnEvents(clicks, columns, lambda begin, end: codec.decode(messages[begin:end]).events)
 assert events.times == [1, 2]
 found = slot_groups(events.key_groups, Tumbling(timedelta(seconds=1)).assign(events.time_array), None)
-assert found.slots == [("a", 0), ("b", 0)]
+assert (found.keys, found.windows) == (["a", "b"], [(0, 2, 0)])
 print("pandas" in sys.modules)
 """
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.step_counts import counters
 
@@ -23,7 +22,6 @@ from penstock.backfill.sources.files import Files, task_numbers
 from penstock.backfill.spark import ShippedApp, Transform
 from penstock.backfill.spark.failures import WorkerFailure
 from penstock.backfill.steps import BatchStep, file_mapper_step, file_partials_step, merge_step
-from penstock.backfill.steps.grouped_partials import partials_of
 from penstock.backfill.warehouse import (
     DAY_MS,
     ArchivedFile,
@@ -39,16 +37,9 @@ from penstock.processors.apps import AppName
 from penstock.processors.declare import plan_of
 from penstock.processors.monoids import (
     Count,
-    FirstArrived,
-    KLargest,
-    Latest,
     MapOf,
-    Max,
     Mean,
-    Min,
-    Monoid,
     Sum,
-    TopKeys,
     TupleOf,
 )
 
@@ -204,6 +195,61 @@ class DaysAtOnce(SumAtOnce):
     window = ps.windows.Tumbling(timedelta(days=1))
 
 
+class Cautious(Sum):
+    """Refuses high prices."""
+
+    def lift(self, observation: float) -> float:
+        """Return the price."""
+        if observation > 90:
+            raise ValueError("too dear")
+        return super().lift(observation)
+
+    def fold(self, accumulator: float, observation: float) -> float:
+        """Add the price."""
+        return accumulator + self.lift(observation)
+
+
+class CautiousOneByOne(ps.Aggregator):
+    """Sums low prices in overlapping windows."""
+
+    reads, writes = sales, sums
+    monoid = Cautious()
+    window: ClassVar[ps.windows.WindowAssigner] = ps.windows.Hopping(timedelta(hours=9), timedelta(hours=4))
+    on_error = ps.ErrorPolicy.DEAD_LETTER
+
+    def observe(self, event: Sale) -> float | None:
+        """Return the price of the sale."""
+        return event.price
+
+    def result(self, key: str, window: ps.windows.Window, value: float) -> Sum3:
+        """Return the window."""
+        return Sum3(key, window.start, 0, value, {})
+
+
+class CautiousAtOnce(CautiousOneByOne):
+    """The same, in columns."""
+
+    columns: ClassVar[tuple[str, ...]] = ("price",)
+
+    def observe_columns(self, events: pa.RecordBatch) -> pa.Array[Any] | None:
+        """Return the prices of the sales."""
+        return events.column("price")
+
+
+class CautiousStopping(CautiousAtOnce):
+    """Stops at a high price."""
+
+    on_error = ps.ErrorPolicy.STOP
+
+
+class CautiousShortened(CautiousAtOnce):
+    """Forgets the last events of large batches."""
+
+    def observe_columns(self, events: pa.RecordBatch) -> pa.Array[Any]:
+        """Return at most 250 prices."""
+        return events.column("price")[:250]
+
+
 class SumOtherwise(SumAtOnce):
     """Ignores that some sales have no price."""
 
@@ -277,9 +323,11 @@ def mapped(processor: type[ps.Processor], files: Files) -> tuple[list[dict[str, 
     return rows, (step.counters.events_in.value, step.counters.events_out.value)
 
 
-def merged(processor: type[ps.Processor], files: Files) -> list[dict[str, Any]]:
+def merged(
+    processor: type[ps.Processor], files: Files, of_step: Callable[[type[ps.Processor]], BatchStep] = step_of
+) -> list[dict[str, Any]]:
     """Return what an aggregator gives of the first two days."""
-    step = step_of(processor)
+    step = of_step(processor)
     planned = files.planned(Listing.of(files.warehouse, "sales"), DAYS, 3)
     partials = [part for task in tasks_of(planned) for part in file_partials_step(step, planned)(iter([task]))]
     ordered = pa.Table.from_batches(partials).sort_by(
@@ -308,6 +356,28 @@ def test_an_aggregator_has_the_same_results_in_columns(
 
     assert len(expected) > 8
     assert [plain(row) for row in found] == [plain(row) for row in expected]
+
+
+def test_missing_observations_fail(files: Files) -> None:
+    """A backfill fails also after the first events, which are compared."""
+    with pytest.raises(WorkerFailure, match=r"observe_columns returns 250 observations for [\d,]+ events"):
+        merged(CautiousShortened, files)
+
+
+def test_refused_observations_of_columns_are_counted_as_event_by_event(files: Files) -> None:
+    """The others of their batch count, in all of their windows."""
+    one_by_one, at_once = step_of(CautiousOneByOne), step_of(CautiousAtOnce)
+    expected = merged(CautiousOneByOne, files, lambda _: one_by_one)
+    found = merged(CautiousAtOnce, files, lambda _: at_once)
+
+    assert [plain(row) for row in found] == [plain(row) for row in expected]
+    assert at_once.counters.rejected.value == one_by_one.counters.rejected.value > 50
+
+
+def test_a_backfill_stops_at_a_refused_observation_of_columns(files: Files) -> None:
+    """The error names the event."""
+    with pytest.raises(WorkerFailure, match=r"sales/0 at offset \d+: .*too dear.*none of CautiousStopping's output"):
+        merged(CautiousStopping, files)
 
 
 def plain(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -355,68 +425,6 @@ def test_unsupported_column_declarations_are_refused() -> None:
     ]:
         with pytest.raises(DeclarationError, match=message):
             plan_of(processor).check()
-
-
-NUMBERS = st.integers(-50, 50)
-SMALL = st.floats(-100, 100).map(lambda number: round(number, 3))
-NAMES = st.sampled_from(["a", "b", "c"])
-OBSERVED: list[tuple[Monoid[Any], st.SearchStrategy[Any], pa.DataType]] = [
-    (Count(), NAMES, pa.string()),
-    (Sum(), NUMBERS, pa.int64()),
-    (Sum(), st.integers(-(2**62), 2**62), pa.int64()),
-    (Sum(), SMALL, pa.float64()),
-    (Mean(), NUMBERS, pa.int32()),
-    (Min(), st.one_of(SMALL, st.just(float("nan"))), pa.float64()),
-    (Max(), NAMES, pa.string()),
-    (Max(), st.integers(-(2**63), 2**63 - 1), pa.int64()),
-    (Max(), st.booleans(), pa.bool_()),
-    (FirstArrived(), NAMES, pa.string()),
-    (Latest(), st.tuples(NUMBERS, NAMES), pa.struct([("at", pa.int64()), ("name", pa.string())])),
-    (KLargest(2), NUMBERS, pa.int64()),
-    (MapOf(Sum()), st.dictionaries(NAMES, NUMBERS, max_size=3), pa.map_(pa.string(), pa.int64())),
-    (
-        MapOf(MapOf(Max())),
-        st.dictionaries(NAMES, st.dictionaries(st.integers(0, 3), SMALL, max_size=2), max_size=3),
-        pa.map_(pa.string(), pa.map_(pa.int64(), pa.float64())),
-    ),
-    (TopKeys(2), st.dictionaries(NAMES, SMALL, max_size=2), pa.map_(pa.string(), pa.float64())),
-    (TupleOf(Count(), Max()), st.tuples(NAMES, NUMBERS), pa.struct([("n", pa.string()), ("most", pa.int64())])),
-]
-
-
-@pytest.mark.parametrize(("monoid", "values", "kind"), OBSERVED, ids=[repr(monoid) for monoid, _, _ in OBSERVED])
-@settings(max_examples=40)
-@given(data=st.data())
-def test_partials_of_groups_equal_folding(
-    monoid: Monoid[Any], values: st.SearchStrategy[Any], kind: pa.DataType, data: st.DataObject
-) -> None:
-    """The monoids are all that Arrow computes, with overflowing numbers, and one that Arrow does not compute."""
-    observations = data.draw(st.lists(values, max_size=30))
-    drawn = [data.draw(st.integers(0, 4)) for _ in observations]
-    numbers = {group: number for number, group in enumerate(dict.fromkeys(drawn))}
-    groups = np.array([numbers[group] for group in drawn], np.int64)
-    found = partials_of(monoid, as_arrow(observations, kind), groups, len(numbers))
-
-    expected: list[Any] = [monoid.identity() for _ in numbers]
-    for group, observation in zip(groups.tolist(), observations, strict=True):
-        expected[group] = monoid.combine(expected[group], monoid.lift(observation))
-    assert len(found) == len(expected)
-    assert all(map(monoid.same, found, expected))
-    for partial in found:
-        monoid.encode(partial)  # NumPy's own numbers, for one, have no bytes
-
-
-def as_arrow(observations: Sequence[Any], kind: pa.DataType) -> pa.Array[Any]:
-    """Return observations as a user's step gives them."""
-    if pa.types.is_struct(kind):
-        names = [field.name for field in kind]
-        return pa.array([dict(zip(names, one, strict=True)) for one in observations], kind)
-    return pa.array([entries(one) for one in observations], kind)
-
-
-def entries(observation: Any) -> Any:
-    """Return maps as Arrow takes them."""
-    return [(key, entries(item)) for key, item in observation.items()] if isinstance(observation, dict) else observation
 
 
 @given(st.lists(st.integers(1, 100 * 2**20), min_size=1), st.integers(1, 40))
