@@ -40,7 +40,7 @@ help:
 	@echo "make bench-scuba      rows per second and query times of Scuba over 10 million rows (10 minutes; likewise)"
 	@echo "make bench-saved      CPU of a dashboard that asks Scuba every 10 seconds, and of the same query as an app (5 minutes; likewise)"
 	@echo "make bench-laser  KEYS=1000000 reads of Laser beside Redis, delay of writes, memory and restarts (5 minutes; likewise)"
-	@echo "make bench-queries    queries per second of penstock serve, idle and while its processor reads (5 minutes; likewise)"
+	@echo "make bench-queries    queries per second of penstock serve results, idle and while its processor reads (5 minutes; likewise)"
 	@echo "make bench-standstill how long outputs pause while a deployment is operated (15 minutes; likewise)"
 	@echo "make bench-restore    restoring states from a folder and from WebHDFS beside plain copies (5 minutes; likewise)"
 	@echo "make bench-start      how long commands and workers take to start (5 minutes; likewise)"

@@ -94,7 +94,7 @@ class Site:
         self.port = choose_ports(["laser"], {})["laser"]
         self._folder = folder
         app = Path(__file__).with_name("laser_app.py")
-        words = ["-m", "penstock", "laser", "serve", "items", "--app", str(app), "--key", "key", "--value", "value"]
+        words = ["-m", "penstock", "serve", "laser", "items", "--app", str(app), "--key", "key", "--value", "value"]
         where = ["--port", str(self.port), "--kafka", bootstrap, "--dir", str(folder / "laser")]
         self._command = [sys.executable, *words, *where]
         self._process: subprocess.Popen[bytes] | None = None

@@ -1,4 +1,4 @@
-"""Queries a second of `penstock serve`, idle and while its processor reads a steady stream.
+"""Queries a second of `penstock serve results`, idle and while its processor reads a steady stream.
 
     python benchmarks/query_load.py [--pages 1000] [--rates 0 20000 100000] [--seconds 5]
 
@@ -56,7 +56,7 @@ def measure(bootstrap: str, folder: Path, given: argparse.Namespace) -> None:
         bus.catalog.create(CategorySpec.of(category))
     port = choose_ports(["serve"], {})["serve"]
     where = ["--kafka", bootstrap, "--dir", str(folder / "site")]
-    with running("run", str(APP), *where), running("serve", str(APP), "--port", str(port), *where):
+    with running("run", str(APP), *where), running("serve", "results", str(APP), "--port", str(port), *where):
         write(bus, given.pages, given.pages)
         url = f"http://127.0.0.1:{port}/v1/processors/views_per_page/results?key={page_of(given.pages - 1)}"
         await_results(url)

@@ -1,4 +1,4 @@
-"""Queries for results of processors that `penstock serve` serves, over HTTP."""
+"""Queries for results of processors that `penstock serve results` serves, over HTTP."""
 
 from .ops.serve import (
     AsOf,

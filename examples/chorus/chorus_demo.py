@@ -72,11 +72,11 @@ def services() -> dict[str, tuple[str, ...]]:
     trends = ("--app", APP, "--category", "topic_counts", "--key", "topic", "--value", "posts", "--port", "8721")
     return {
         "topics": ("run", TOPICS),
-        "laser-topics": ("laser", "serve", "topics", *topics),
+        "laser-topics": ("serve", "laser", "topics", *topics),
         "filter": ("run", FILTER),
         "chorus": ("run", APP),
-        "laser-trends": ("laser", "serve", "trends", *trends),
-        "scuba": ("scuba", "serve", APP, "topic_posts"),
+        "laser-trends": ("serve", "laser", "trends", *trends),
+        "scuba": ("serve", "scuba", "topic_posts", "--app", APP),
     }
 
 

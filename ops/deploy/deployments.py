@@ -234,7 +234,7 @@ def scale_deployment(
         if running.version.server is not None and workers > 1:
             raise DeployError(
                 f"{name} is a server, which is one process. Nothing was changed. For more servers of a Laser "
-                "table, deploy it with `penstock laser deploy --replicas`."
+                "table, deploy it with `penstock serve laser --deploy --replicas`."
             )
         rollout_of(DeploymentFiles(folder, name), running.version.settings, progress, limit_s).scale(workers)
         return find_deployment(folder, name)

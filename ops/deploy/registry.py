@@ -28,7 +28,7 @@ from ...state.files import make_private_folder, replace_file
 from ..shell import ReportStep, exclusive
 from .errors import DeployError, NotDeployed
 from .folders import deployments_folder, names_of_deployments
-from .version import Target, Version
+from .version import DeployedServer, Target, Version
 
 
 class DesiredState(msgspec.Struct, frozen=True):
@@ -135,6 +135,19 @@ def all_deployments(folder: Path) -> list[Deployment]:
     """
     found = (DeploymentFiles(folder, name).deployment() for name in names_of_deployments(folder))
     return [deployment for deployment in found if deployment is not None]
+
+
+def server_of(folder: Path, name: str) -> DeployedServer | None:
+    """Return the server of a deployment, also of a stopped one; None if it is of workers, or there is none."""
+    files = DeploymentFiles(folder, name)
+    desired = files.desired_state()
+    return None if desired is None else files.version(desired.version).server
+
+
+def servers_named(folder: Path, name: str) -> list[str]:
+    """Return the names of the servers that share a name (`DeployedServer.replica_of`), also of stopped ones."""
+    servers = ((each, server_of(folder, each)) for each in names_of_deployments(folder))
+    return [each for each, server in servers if server is not None and server.replica_of == name]
 
 
 def deployments_of(folder: Path, app: AppName) -> list[Deployment]:

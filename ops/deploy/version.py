@@ -119,7 +119,7 @@ class DeployedServer(msgspec.Struct, frozen=True):
     """A server that a deployment runs in place of `penstock run`, in one process.
 
     Args:
-        command: the words of `penstock` before the app file, such as laser serve rankings --app.
+        command: the words of `penstock` before the app file, such as serve laser rankings --app.
         options: the words after the app file.
         urls: its addresses.
         has_worker: whether it contains a worker, with a group, state and reports.

@@ -22,6 +22,7 @@ from .process.identity import restarts_of as restarts_of
 from .process.identity import worker_identity as worker_identity
 from .process.memory import tune_memory as tune_memory
 from .process.run_options import STOP_WITHIN_S as STOP_WITHIN_S
+from .process.run_options import SupervisedOptions as SupervisedOptions
 from .process.script import run as run
 from .process.traces import expect_otel_installed as expect_otel_installed
 from .process.traces import expect_traces_installed as expect_traces_installed

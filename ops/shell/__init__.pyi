@@ -39,7 +39,6 @@ from .options.options import Master as Master
 from .options.options import OneDay as OneDay
 from .options.options import OneTarget as OneTarget
 from .options.options import ProtectedHost as ProtectedHost
-from .options.options import ServerNumber as ServerNumber
 from .options.options import Standby as Standby
 from .options.options import StateCacheMib as StateCacheMib
 from .options.options import Store as Store

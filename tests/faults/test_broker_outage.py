@@ -191,7 +191,7 @@ def test_a_request_ends_if_the_broker_goes_away_during_it(
     [
         (("archive", "run", "APP", "--until-end"), "Archived 300 events"),
         (("alerts", "run", "APP", "--every", "0.5"), "Kafka answers, after"),
-        pytest.param(("metrics", "--port", "0"), "Metrics are at", marks=pytest.mark.exhaustive),
+        pytest.param(("serve", "metrics", "--port", "0"), "Metrics are at", marks=pytest.mark.exhaustive),
         pytest.param(("status", "APP", "--watch", "--json"), "Kafka answers, after", marks=pytest.mark.exhaustive),
     ],
     ids=lambda it: it[0] if isinstance(it, tuple) else "",
@@ -241,7 +241,7 @@ def test_a_dashboard_shows_the_last_known_status_during_an_outage(
 
 def dashboard(cli: Cli, app: Path) -> tuple[subprocess.Popen[str], str]:
     """Start a dashboard; return its process and its address."""
-    process = cli.start("dashboard", str(app), "--port", "0")
+    process = cli.start("serve", "dashboard", str(app), "--port", "0")
     assert process.stderr is not None
     for line in process.stderr:
         if found := re.search(r"The dashboard is at (http://\S+)", line):

@@ -29,15 +29,13 @@ CHANGING = {
     "dead-letters drop",
     "dead-letters retry",
     "deploy",
-    "laser delete",
-    "laser deploy",
     "promote",
     "reads",
     "reset",
     "rollback",
     "scale",
-    "scuba delete",
-    "scuba deploy",
+    "serve laser",
+    "serve scuba",
     "snapshot delete",
     "snapshot restore",
     "snapshot take",
@@ -47,7 +45,7 @@ CHANGING = {
     "watermark forget",
     "watermark set",
 }
-RUNNING = {"alerts run", "archive run", "autoscale", "laser serve", "pipe", "run", "scuba serve", "snapshot schedule"}
+RUNNING = {"alerts run", "archive run", "autoscale", "pipe", "run", "snapshot schedule"}
 """Programs rather than operations; their reports show them."""
 OFFLINE = {"archive compact", "dev down", "dev up", "image", "new", "state restore"}
 """They change files of one machine, or of the warehouse, and work without Kafka."""
@@ -64,7 +62,6 @@ READING = {
     "category tail",
     "compare",
     "config show",
-    "dashboard",
     "dead-letters export",
     "dead-letters list",
     "dead-letters show",
@@ -73,10 +70,11 @@ READING = {
     "doctor",
     "explore",
     "graph",
-    "metrics",
     "query",
     "replay",
-    "serve",
+    "serve dashboard",
+    "serve metrics",
+    "serve results",
     "snapshot describe",
     "snapshot list",
     "sql explain",

@@ -26,7 +26,7 @@ Wait = Callable[[Callable[[], bool]], None]
 
 def serve(cli: Cli, *options: str, **environment: str) -> tuple[subprocess.Popen[str], str]:
     """Start a dashboard; return its process and the address that it prints."""
-    process = cli.start("dashboard", *options, **environment)
+    process = cli.start("serve", "dashboard", *options, **environment)
     assert process.stderr is not None
     lines: list[str] = []
     for line in process.stderr:  # the code of the app may log something first
@@ -129,7 +129,7 @@ def lose_and_restart_the_server(
 
 def test_a_dashboard_beyond_loopback_requires_a_token(browser: Browser, cli: Cli, wait_until: Wait) -> None:
     """Without a token it does not start; with one, a visitor enters it once."""
-    refused = cli("dashboard", "--host", "0.0.0.0", "--port", "0")  # noqa: S104 - must be refused
+    refused = cli("serve", "dashboard", "--host", "0.0.0.0", "--port", "0")  # noqa: S104 - must be refused
 
     assert (refused.returncode, "PENSTOCK_DASHBOARD_TOKEN" in refused.stderr) == (1, True)
 

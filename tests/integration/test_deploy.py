@@ -23,8 +23,8 @@ from support.meters import readings
 from support.plain import values
 from typer.testing import CliRunner, Result
 
-from penstock.ops.deploy import DeploymentFiles, NotDeployed, all_deployments, deployment_status, find_deployment
-from penstock.ops.deploy.deployment_status import DeploymentStatus
+from penstock.ops.deploy import DeploymentFiles, NotDeployed, all_deployments, find_deployment
+from penstock.ops.deploy.deployment_status import DeploymentStatus, deployment_status
 from penstock.ops.deploy.errors import NameTaken, UpdateFailed
 from penstock.ops.shell.command_line.main import app
 from penstock.ops.start import Daemon

@@ -1,4 +1,4 @@
-"""`penstock laser serve` on a real Kafka, read by redis-py."""
+"""`penstock serve laser` on a real Kafka, read by redis-py."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Laser:
 
     def start(self, *options: str, port: int, suffix: str = "", **environment: str) -> subprocess.Popen[str]:
         where = ("--app", str(self.app), "--category", self.category, "--port", str(port))
-        return self.cli.start("laser", "serve", self.table + suffix, *where, *options, **environment)
+        return self.cli.start("serve", "laser", self.table + suffix, *where, *options, **environment)
 
 
 def now_ms() -> int:
@@ -257,7 +257,7 @@ def test_no_read_fails_while_one_of_two_deployed_servers_lives(
         declared = ("--config", str(configuration))
         # Other tests may use the default ports.
         port = ("--port", str(two_ports()))
-        tiers = json.loads(laser.cli.ok(*declared, "laser", "deploy", laser.table, *port, "--json", *where))
+        tiers = json.loads(laser.cli.ok(*declared, "serve", "laser", laser.table, "--deploy", *port, "--json", *where))
         addresses = ",".join(tier["urls"][0] for tier in tiers)
         with closing(ps.LaserTable(addresses, Single).open()) as rows:
 
@@ -275,13 +275,13 @@ def test_no_read_fails_while_one_of_two_deployed_servers_lives(
         retried = laser.cli("dead-letters", "retry", tiers[0]["name"], "--all", "--yes", *where)
         assert "has no pending letters" in retried.stderr
         configuration.write_text("")
-        undeclared = laser.cli(*declared, "laser", "deploy", "--all", *where)
-        assert f"penstock laser delete {laser.table}" in undeclared.stderr
+        undeclared = laser.cli(*declared, "serve", "laser", "--all", "--deploy", *where)
+        assert f"penstock undeploy laser.{laser.table} --purge" in undeclared.stderr
         other = ("--app", str(laser.app), "--category", f"{laser.category}.old", "--key", "carrier", "--value", "top")
-        changed = laser.cli("laser", "deploy", laser.table, *other, *where)
+        changed = laser.cli("serve", "laser", laser.table, "--deploy", *other, *where)
         assert changed.returncode == 1
         assert f"Laser table {laser.table} was not changed" in " ".join(changed.stderr.split())
-        laser.cli.ok("laser", "delete", laser.table, "--yes", *where)
+        laser.cli.ok("undeploy", f"laser.{laser.table}", "--purge", "--yes", *where)
 
         assert laser.cli.ok("deployments", "--json", *where).strip() in {"", "[]"}
         assert list((folder / "state").glob("*")) == []
@@ -304,9 +304,10 @@ def test_the_manifests_of_a_cluster_serve_a_table(
     cluster = ("--target", "kubernetes", "--image", "registry/app:7", "--namespace", "streams")
     laser.send(ranking("UA", "LAX"))
     deployed = laser.cli(
+        "serve",
         "laser",
-        "deploy",
         table,
+        "--deploy",
         *options,
         *cluster,
         *where,
@@ -325,7 +326,7 @@ def test_the_manifests_of_a_cluster_serve_a_table(
     process.terminate()
     process.communicate(timeout=60)
     laser.cli("logs", f"laser.{table}.1", *where, PATH=kubectl.path)
-    deleted = laser.cli("laser", "delete", table, "--yes", *where, PATH=kubectl.path)
+    deleted = laser.cli("undeploy", f"laser.{table}", "--purge", "--yes", *where, PATH=kubectl.path)
     [(logs, _), (delete, _)] = kubectl.calls()
     [status] = json.loads(deployed.stdout)
 
@@ -383,10 +384,10 @@ def exchanged(port: int, request: bytes) -> bytes:
 
 def test_other_machines_need_a_token(laser: Laser, port: int) -> None:
     """Without a token, or with a token that could be guessed, nothing is served or deployed."""
-    options = ("laser", "serve", laser.table, "--app", str(laser.app), "--category", laser.category, "--key", "carrier")
+    options = ("serve", "laser", laser.table, "--app", str(laser.app), "--category", laser.category, "--key", "carrier")
     refused = laser.cli(*options, "--value", "top", "--host", "0.0.0.0", "--port", str(port))  # noqa: S104 - refused
     short = laser.cli(*options, "--value", "top", "--port", str(port), PENSTOCK_LASER_TOKEN="short")  # noqa: S106 - refused
-    deploy = ("laser", "deploy", *options[2:], "--value", "top", "--host", "0.0.0.0", "--dry-run")  # noqa: S104 - refused
+    deploy = (*options, "--deploy", "--value", "top", "--host", "0.0.0.0", "--dry-run")  # noqa: S104 - refused
     deployed = laser.cli(*deploy)
     file = laser.cli.folder / "token"
     file.write_text(TOKEN)

@@ -221,11 +221,11 @@ COMMANDS_THAT_DO_NOT_WAIT = (
     ("category", "list"),
     ("status",),
     ("alerts", "list"),
-    ("metrics", "--once"),
+    ("serve", "metrics", "--once"),
     ("archive", "run", "APP", "--fail-fast"),
     ("alerts", "run", "--fail-fast"),
-    ("dashboard", "--port", "0", "--fail-fast"),
-    ("metrics", "--port", "0", "--fail-fast"),
+    ("serve", "dashboard", "--port", "0", "--fail-fast"),
+    ("serve", "metrics", "--port", "0", "--fail-fast"),
     ("status", "--watch", "--fail-fast"),
 )
 

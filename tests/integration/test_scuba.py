@@ -1,4 +1,4 @@
-"""`penstock scuba serve` and `penstock explore` on a real Kafka."""
+"""`penstock serve scuba` and `penstock explore` on a real Kafka."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ class ScubaSite:
 
     def serve(self, *options: str, **environment: str) -> subprocess.Popen[str]:
         """Start a server, and let `penstock explore` ask it."""
-        process = self.cli.start("scuba", "serve", str(self.app), self.table, "--port", "0", *options, **environment)
+        process = self.cli.start(
+            "serve", "scuba", self.table, "--app", str(self.app), "--port", "0", *options, **environment
+        )
         assert process.stderr is not None
         lines: list[str] = []
         while not (found := re.search(r"at (https?://\S+)", "".join(lines[-1:]))):  # it may log something first
@@ -110,7 +112,7 @@ def test_events_are_explored_soon_after_they_arrive(cli: Cli, prefix: str, wait_
     process.terminate()
     assert process.wait(timeout=90) == 0
     gone = cli("explore")
-    assert (gone.returncode, "penstock scuba serve" in gone.stderr) == (1, True)
+    assert (gone.returncode, "penstock serve scuba" in gone.stderr) == (1, True)
 
 
 def test_a_killed_server_continues_and_duplicates_no_row(
@@ -143,7 +145,7 @@ def test_the_manifests_of_a_cluster_serve_events(cli: Cli, prefix: str, wait_unt
     )  # names of objects are limited
     site.send(random_views(100, seed=1))
     cluster = ("--target", "kubernetes", "--image", "registry/app:7", "--dry-run", "--dir", str(tmp_path / "dir"))
-    printed = cli.ok("scuba", "deploy", site.table, "--app", str(site.app), *cluster)
+    printed = cli.ok("serve", "scuba", site.table, "--deploy", "--app", str(site.app), *cluster)
     elsewhere = {"/penstock/app": str(site.app.parent), "/penstock/data": str(tmp_path / "pod")}
     elsewhere |= {"8740": str(port), "0.0.0.0:8080": str(health)}
     cli.start(*pod_command(json.loads(printed)["items"], elsewhere), PENSTOCK_SCUBA_TOKEN=TOKEN)
@@ -165,7 +167,7 @@ def test_a_deployed_server_returns_after_a_kill_with_each_event_once(
         # Other tests may use the default port.
         port = str(free_port())
         options = ("--app", str(site.app), "--port", port, "--json")
-        [deployed] = json.loads(cli.ok("scuba", "deploy", site.table, *options, *where))
+        [deployed] = json.loads(cli.ok("serve", "scuba", site.table, "--deploy", *options, *where))
         name, pid = deployed["name"], deployed["worker_status"][0]["pid"]
         site.client = ScubaClient(deployed["urls"][0])
         site.wait_for(200)
@@ -181,7 +183,7 @@ def test_a_deployed_server_returns_after_a_kill_with_each_event_once(
         rows = site.client.select(f'SELECT count(*), count(DISTINCT (_bucket, _offset)) FROM "{site.table}"').rows
         assert rows == [[300, 300]]
         assert [server["name"] for server in json.loads(cli.ok("status", "--json", *where))["servers"]] == [name]
-        cli.ok("scuba", "delete", site.table, "--yes", *where)
+        cli.ok("undeploy", name, "--purge", "--yes", *where)
 
         assert list((folder / "state").glob("*")) == []
         assert list((folder / "deployments").glob("scuba.*")) == []

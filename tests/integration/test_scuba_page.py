@@ -20,7 +20,7 @@ from support.scuba_site import SAVING, START_MS, Hit, hits, new_bus, random_hits
 import penstock as ps
 from penstock.backfill.warehouse import ArchivedFile
 from penstock.ops.http import Access, http_server
-from penstock.ops.serve.commands.access_options import SCUBA
+from penstock.ops.serve.commands.server_options import SCUBA
 from penstock.ops.serve.rows.explorer import Explorer
 from penstock.ops.serve.rows.queries import PREFIX
 from penstock.ops.serve.rows.site import create_site

@@ -1,4 +1,4 @@
-"""`penstock serve` on a real Kafka, queried over HTTP."""
+"""`penstock serve results` on a real Kafka, queried over HTTP."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_tables_of_an_sql_file_are_served(cli: Cli, prefix: str, wait_until: Wai
         stdin="".join(json.dumps(each) + "\n" for each in sent),
     )
     cli.ok("run", str(file), "--until-end")
-    server = Server(cli.start("serve", str(file), "--port", "0"))
+    server = Server(cli.start("serve", "results", str(file), "--port", "0"))
     wait_until(server.is_ready)
     in_window = [view for view in sent if view["at"] < START + 5 * MINUTE]
     sums = Counter[str]()
@@ -218,7 +218,7 @@ def test_only_the_token_opens_the_server(site: Site, tmp_path: Path) -> None:
     assert [server.send("GET", path, token=token)[0] for token in (TOKEN, "wrong", None)] == [200, 401, 401]
     assert server.send("GET", "/health")[0] == 200
 
-    refused = site.cli("serve", str(site.app), "--host", "0.0.0.0")  # noqa: S104 - must be refused
+    refused = site.cli("serve", "results", str(site.app), "--host", "0.0.0.0")  # noqa: S104 - must be refused
     assert refused.returncode == 1
     assert "--token-file" in refused.stderr
 
@@ -229,7 +229,7 @@ def test_a_client_reads_over_tls(site: Site, tmp_path: Path, wait_until: WaitUnt
     site.send([{"page": "/p0", "at": START, "ms": 1}])
     site.run()
     options = ("--tls-cert", str(authority), "--tls-key", str(tmp_path / "key.pem"))
-    server = Server(site.cli.start("serve", str(site.app), "Counts", "--port", "0", *options))
+    server = Server(site.cli.start("serve", "results", str(site.app), "Counts", "--port", "0", *options))
     name = f"{site.prefix}.counts"
     command = ("query", name, "/p0", "--server", server.url)
 

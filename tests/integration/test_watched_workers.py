@@ -63,7 +63,7 @@ def test_a_killed_worker_raises_an_alert(
     running = current_status()
     scraped = {
         (sample.name, sample.labels.get("processor")): sample.value
-        for family in text_string_to_metric_families(cli.ok("metrics", "--once"))
+        for family in text_string_to_metric_families(cli.ok("serve", "metrics", "--once"))
         for sample in family.samples
     }
     worker.send_signal(signal.SIGKILL)

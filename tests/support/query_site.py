@@ -129,7 +129,7 @@ class Site:
         self.cli.ok("category", "send", f"{self.prefix}.views", "--app", str(self.app), stdin=lines)
 
     def serve(self, *options: str, token: str | None = None) -> Server:
-        server = Server(self.cli.start("serve", str(self.app), *options, "--port", "0"), token)
+        server = Server(self.cli.start("serve", "results", str(self.app), *options, "--port", "0"), token)
         self._wait_until(server.is_ready)
         return server
 

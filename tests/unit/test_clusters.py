@@ -337,7 +337,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ["archive", "run", "app.py", "--category", "latest", "--until-end"],
         ["snapshot", "take", "app.py", "--backup", "backups"],
-        ["serve", "app.py:Latest"],
+        ["serve", "results", "app.py:Latest"],
     ],
     ids=lambda command: command[0],
 )

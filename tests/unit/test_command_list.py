@@ -30,9 +30,11 @@ def test_summaries_are_the_first_sentences_of_each_commands_help() -> None:
     commands = LazyCommands()
     summaries = outlines()
     assert set(summaries) == set(commands)
-    for name, outline in summaries.items():
-        help_text = " ".join(cleandoc(commands[name].help).split())
-        assert help_text.startswith(str(outline.help)), f"{name}: {help_text}"
+    servers = commands["serve"]
+    for group, listed in ((commands, summaries), (servers.commands, servers.outlines)):
+        for name, outline in listed.items():
+            help_text = " ".join(cleandoc(group[name].help).split())
+            assert help_text.startswith(str(outline.help)), f"{name}: {help_text}"
 
 
 def test_help_loses_no_words_in_brackets() -> None:

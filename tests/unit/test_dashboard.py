@@ -27,7 +27,7 @@ from penstock.ops.http.access import AccessRefused, Token
 from penstock.ops.http.guard import cookie_name
 from penstock.ops.http.listening import AddressUnavailable
 from penstock.ops.http.visitors import Role
-from penstock.ops.serve.commands.access_options import DASHBOARD
+from penstock.ops.serve.commands.server_options import DASHBOARD
 from penstock.ops.serve.dashboard.broadcast import Broadcaster, MessageKind, PageMessage
 from penstock.ops.serve.dashboard.dry_run_pool import DryRunner, DryRunPool
 from penstock.ops.serve.dashboard.dry_run_process import DryRunRequest, run
@@ -591,7 +591,7 @@ def test_a_missing_state_is_explained(site: Site, protected_site: Site) -> None:
 
     assert (stateless.json()["shards"], "has no state" in stateless.json()["message"]) == ([], True)
     assert (unknown.status_code, "no processor 'unknown'" in unknown.json()["message"]) == (404, True)
-    assert (without_app.status_code, "penstock dashboard APP" in without_app.json()["message"]) == (404, True)
+    assert (without_app.status_code, "penstock serve dashboard APP" in without_app.json()["message"]) == (404, True)
 
 
 def test_the_newest_dead_letters_come_first(site: Site) -> None:
@@ -778,7 +778,7 @@ def test_a_missing_extra_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("penstock.ops.serve.dashboard")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    done = CliRunner().invoke(command, ["dashboard"])
+    done = CliRunner().invoke(command, ["serve", "dashboard"])
 
     assert isinstance(done.exception, PenstockError)
     assert "pip install 'penstock[dashboard]'" in str(done.exception)

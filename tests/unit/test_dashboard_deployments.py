@@ -14,7 +14,7 @@ from support.statuses import NOW_MS, cluster_status, processor_status, shard_sta
 from penstock.ops.deploy.registry import DesiredState
 from penstock.ops.deploy.version import PodSettings
 from penstock.ops.http import Access
-from penstock.ops.serve.commands.access_options import DASHBOARD
+from penstock.ops.serve.commands.server_options import DASHBOARD
 from penstock.ops.serve.dashboard.broadcast import Broadcaster
 from penstock.ops.serve.dashboard.deployment import LINE_LIMIT
 from penstock.ops.serve.dashboard.history import History, Sample

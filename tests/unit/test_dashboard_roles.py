@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 
 from penstock.ops.http import Access, TrustedProxy
 from penstock.ops.http.visitors import Role
-from penstock.ops.serve.commands.access_options import DASHBOARD
+from penstock.ops.serve.commands.server_options import DASHBOARD
 from penstock.ops.serve.dashboard.broadcast import Broadcaster
 from penstock.ops.serve.dashboard.operations import OperationResult
 from penstock.ops.serve.dashboard.poller import PolledStatus

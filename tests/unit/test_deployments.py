@@ -29,11 +29,11 @@ from penstock.ops.deploy import (
     find_deployment,
     load_variables,
     plan_deployment,
-    plan_deployments,
     plan_purge,
     purge,
 )
 from penstock.ops.deploy.compatibility import expect_compatible
+from penstock.ops.deploy.deployments import plan_deployments
 from penstock.ops.deploy.environment import save_variables, variable_values
 from penstock.ops.deploy.errors import DeployError, NameTaken
 from penstock.ops.deploy.registry import DesiredState, deployments_of

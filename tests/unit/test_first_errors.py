@@ -66,7 +66,7 @@ def test_a_snapshot_of_an_app_that_does_not_run_ends_with_the_reason(
     ("words", "hint"),
     [
         (["explore", "readings"], "Did you mean `--table readings`?"),
-        (["laser", "serve", "meters.py"], "Write `NAME --app meters.py --key COLUMN --value COLUMN`"),
+        (["serve", "laser", "meters.py"], "Write `NAME --app meters.py --key COLUMN --value COLUMN`"),
     ],
 )
 def test_an_argument_of_another_kind_is_recognised(words: list[str], hint: str) -> None:

@@ -451,7 +451,7 @@ def test_the_files_of_a_server_name_its_day(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(observed_deployments, "local_workers", lambda *_: Idle())
     settings = DeploymentSettings("broker:9092", str(tmp_path), str(tmp_path))
     server = DeployedServer(
-        ("laser", "serve", "tops.1"), ("--parquet", LOCATION, "--key", "key"), ("redis://h:1",), has_worker=False
+        ("serve", "laser", "tops.1"), ("--parquet", LOCATION, "--key", "key"), ("redis://h:1",), has_worker=False
     )
     request = DeploymentRequest(
         AppName(tmp_path), stand_in_for("laser.tops.1", ()), settings, 1, take_over=True, server=server

@@ -6,8 +6,8 @@ import pytest
 import typer
 from support.laser_site import rankings
 
-from penstock.ops.serve.commands.laser_deploy import names_to_deploy
 from penstock.ops.serve.commands.laser_options import TableOptions
+from penstock.ops.serve.commands.laser_tiers import names_to_deploy
 from penstock.ops.serve.latest.declared_table import DeclaredTable
 from penstock.ops.serve.latest.table import LatestTable
 from penstock.processors import DeclarationError

@@ -32,7 +32,7 @@ from penstock.ops.deploy import (
 from penstock.ops.deploy.registry import DesiredState
 from penstock.ops.http import Access, Certificate
 from penstock.ops.http.listening import AddressUnavailable
-from penstock.ops.serve.commands.access_options import LASER
+from penstock.ops.serve.commands.server_options import LASER
 from penstock.ops.serve.latest.daily_pairs import DailyPairs
 from penstock.ops.serve.latest.days import DailyTable
 from penstock.ops.serve.latest.http_api import MAX_KEYS, create_api
@@ -264,7 +264,7 @@ def request_for(folder: Path, value: str, port: int = 8720) -> DeploymentRequest
     table = LatestTable("rankings.1", rankings, ("carrier",), (value,))
     options = ("--key", "carrier", "--value", value, "--port", str(port))
     server = DeployedServer(
-        ("laser", "serve", table.name, "--app"), options, (f"redis://127.0.0.1:{port}",), has_worker=True
+        ("serve", "laser", table.name, "--app"), options, (f"redis://127.0.0.1:{port}",), has_worker=True
     )
     settings = DeploymentSettings("broker:9092", str(folder / "dir"), str(folder))
     return DeploymentRequest(AppName(app), table.processor(), settings, 1, take_over=True, server=server)
@@ -279,7 +279,7 @@ def test_a_tier_is_a_deployment_of_its_own_processor(tmp_path: Path) -> None:
     files.save_desired_state(DesiredState(1, (1,)))
     words = run_arguments(files.version(1), "/code", "9000", "0")
 
-    assert words[:5] == ["laser", "serve", "rankings.1", "--app", "/code/app.py"]
+    assert words[:5] == ["serve", "laser", "rankings.1", "--app", "/code/app.py"]
     assert " ".join(words).count("--port 8720") == 1
     assert not plan_deployment(request_for(tmp_path, "top"), bus, {}, print).is_new
     assert plan_deployment(request_for(tmp_path, "top", port=8721), bus, {}, print).is_new
@@ -291,9 +291,11 @@ def test_servers_without_a_worker_are_deployments(tmp_path: Path) -> None:
     """Scuba's has the buckets of its categories as inputs; a warehouse table has no app and no inputs."""
     (tmp_path / "app.py").touch()
     settings = DeploymentSettings("broker:9092", str(tmp_path / "dir"), str(tmp_path))
-    scuba = DeployedServer(("scuba", "serve"), ("rankings", "--port", "1"), ("http://127.0.0.1:1",), has_worker=False)
+    scuba = DeployedServer(
+        ("serve", "scuba", "rankings", "--app"), ("--port", "1"), ("http://127.0.0.1:1",), has_worker=False
+    )
     days = DeployedServer(
-        ("laser", "serve", "t.1"), ("--parquet", "/w"), ("redis://h:1",), has_worker=False, reads_app=False
+        ("serve", "laser", "t.1"), ("--parquet", "/w"), ("redis://h:1",), has_worker=False, reads_app=False
     )
     versions = [
         plan_deployment(
@@ -309,8 +311,8 @@ def test_servers_without_a_worker_are_deployments(tmp_path: Path) -> None:
     ]
 
     assert [version.shape.inputs for version in versions] == [{"rankings": 3}, {}]
-    assert run_arguments(versions[0], "/code", "9")[:4] == ["scuba", "serve", "/code/app.py", "rankings"]
-    assert run_arguments(versions[1], "/code", "9")[:5] == ["laser", "serve", "t.1", "--parquet", "/w"]
+    assert run_arguments(versions[0], "/code", "9")[:5] == ["serve", "scuba", "rankings", "--app", "/code/app.py"]
+    assert run_arguments(versions[1], "/code", "9")[:5] == ["serve", "laser", "t.1", "--parquet", "/w"]
     assert not any(word.startswith("--backup") for version in versions for word in run_arguments(version, "/code", "9"))
 
 

@@ -294,7 +294,7 @@ def test_commands_of_a_base_exist(tmp_path: Path) -> None:
         command = by_kind(base[f"penstock-{name}.json"])["Deployment"]["spec"]["template"]["spec"]["containers"][0][
             "command"
         ]
-        words = ("alerts", "run") if name == "alerts" else (name,)
+        words = ("alerts", "run") if name == "alerts" else ("serve", name)
         options = {f"--{option.name}" for option in known[words]}
 
         assert {word for word in command if word.startswith("--")} - {"--config"} <= options

@@ -116,13 +116,13 @@ def test_a_command_that_starts_nothing_does_not_say_that_nothing_was_started(
             r"'nothing_of_this_name'\. Nothing was started\. Correct the file and run the command again\.$",
         ),
         ("deploy broken.py --kafka 127.0.0.1:1", r"'nothing_of_this_name'\. Nothing was started\. Correct"),
-        ("serve broken.py --kafka 127.0.0.1:1", r"'nothing_of_this_name'\. Nothing was started\. Correct"),
+        ("serve results broken.py --kafka 127.0.0.1:1", r"'nothing_of_this_name'\. Nothing was started\. Correct"),
         (
             "backfill broken.py --from 2013-01-01 --to 2013-01-01",
             r"'nothing_of_this_name'\. Nothing was started\. Correct",
         ),
         (
-            "scuba serve missing.py --kafka 127.0.0.1:1",
+            "serve scuba --app missing.py --kafka 127.0.0.1:1",
             r"missing\.py does not exist\. Nothing was started\. Give the path",
         ),
         ("run broken.sql", r"line 1, column \d+: .*\. Nothing was started\..*\n\n1 \| CREATE CATEGORY a .*\n  \| +\^$"),

@@ -14,7 +14,7 @@ from support.laser_site import wait_for
 import penstock as ps
 from penstock.ops.http import Access
 from penstock.ops.serve import AsOf
-from penstock.ops.serve.commands.access_options import RESULTS
+from penstock.ops.serve.commands.server_options import RESULTS
 from penstock.ops.serve.results.follower import ResultFollower
 from penstock.ops.serve.results.http_api import create_api
 from penstock.ops.serve.results.queries import Queries

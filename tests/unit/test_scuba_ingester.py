@@ -374,7 +374,7 @@ def test_impossible_options_are_refused(tmp_path: Path, options: list[str], reas
     """They are refused before anything starts, with what to do."""
     app = tmp_path / "views.py"
     app.write_text(APP)
-    done = CliRunner().invoke(command, ["scuba", "serve", str(app), *options], env={"COLUMNS": "300"})
+    done = CliRunner().invoke(command, ["serve", "scuba", "--app", str(app), *options], env={"COLUMNS": "300"})
 
     assert done.exit_code != 0
     assert reason in (done.output if isinstance(done.exception, SystemExit) else str(done.exception))

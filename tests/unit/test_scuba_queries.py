@@ -26,8 +26,8 @@ from support.scuba_site import SAVING, START_MS, Scuba, hits, new_bus, random_hi
 
 import penstock as ps
 from penstock.ops.http import Access
-from penstock.ops.serve.commands.access_options import SCUBA
 from penstock.ops.serve.commands.explore import parse_aggregate, parse_filter
+from penstock.ops.serve.commands.server_options import SCUBA
 from penstock.ops.serve.results.parameters import BadQuery
 from penstock.ops.serve.rows.answers import Exploration, SampledEstimate, SqlRows, Tables
 from penstock.ops.serve.rows.explorer import Busy, QueryLimits

@@ -26,7 +26,7 @@ from penstock.processors.apps import Contents
 KUBERNETES = "1.33"
 TABLE_OPTIONS = ("--key", "carrier", "--value", "top", "--host", "0.0.0.0", "--port", "8720", "--connections", "9")  # noqa: S104
 LASER = DeployedServer(
-    ("laser", "serve", "tops.1", "--app"),
+    ("serve", "laser", "tops.1", "--app"),
     ("--category", "tops", *TABLE_OPTIONS, "--http", "8780"),
     ("rediss://penstock-laser-tops-1:8720", "https://penstock-laser-tops-1:8780"),
     has_worker=True,
@@ -34,7 +34,7 @@ LASER = DeployedServer(
     certificate=("/home/ann/tls.pem", "/home/ann/key.pem"),
 )
 DAILY = DeployedServer(
-    ("laser", "serve", "tops.1"),
+    ("serve", "laser", "tops.1"),
     ("--parquet", "hdfs://name:8020/tops", *TABLE_OPTIONS),
     ("redis://penstock-laser-tops-1:8720",),
     has_worker=False,
@@ -46,8 +46,10 @@ SCUBA_OPTIONS = ("--keep", "2h", "--sample", "1.0", "--max-size", "1GB", "--memo
 
 def scuba(folder: Path) -> DeployedServer:
     """Return a server whose rows are in its folder."""
-    words = ("views", *SCUBA_OPTIONS, "--file", f"{folder}/state/scuba.views/rows.duckdb", "--port", "8740")
-    return DeployedServer(("scuba", "serve"), words, ("http://penstock-scuba-views:8740",), has_worker=False)
+    words = (*SCUBA_OPTIONS, "--file", f"{folder}/state/scuba.views/rows.duckdb", "--port", "8740")
+    return DeployedServer(
+        ("serve", "scuba", "views", "--app"), words, ("http://penstock-scuba-views:8740",), has_worker=False
+    )
 
 
 def version(folder: Path, name: str, server: DeployedServer, token: str = "PENSTOCK_LASER_TOKEN") -> Version:  # noqa: S107 - a name
@@ -269,11 +271,11 @@ rankings = ps.Category("rankings", Ranking, key="carrier", event_time="at", buck
     ("command", "addresses", "memory"),
     [
         (
-            ["laser", "deploy", "rankings", "--key", "carrier", "--value", "top", "--replicas", "2"],
+            ["serve", "laser", "rankings", "--deploy", "--key", "carrier", "--value", "top", "--replicas", "2"],
             {"penstock-laser-rankings-1", "penstock-laser-rankings-2", "penstock-laser-rankings-any"},
             "1Gi",
         ),
-        (["scuba", "deploy", "rankings", "--memory", "1GB"], {"penstock-scuba-rankings"}, "2048Mi"),
+        (["serve", "scuba", "rankings", "--deploy", "--memory", "1GB"], {"penstock-scuba-rankings"}, "2048Mi"),
     ],
     ids=["laser", "scuba"],
 )
@@ -295,7 +297,7 @@ def test_a_dry_run_needs_neither_cluster_nor_broker(
     for container in containers:
         words = container["command"]
         assert words[words.index("--host") + 1] == "0.0.0.0"  # noqa: S104 - of a pod
-        assert f"PENSTOCK_{command[0].upper()}_TOKEN" in [variable["name"] for variable in container["env"]]
+        assert f"PENSTOCK_{command[1].upper()}_TOKEN" in [variable["name"] for variable in container["env"]]
         assert container["resources"]["limits"] == {"memory": memory}
     assert len(names) == len(set(names))
     assert {name for kind, name in names if kind == "Service"} == addresses
@@ -308,7 +310,19 @@ def test_ports_of_pods_are_not_chosen(tmp_path: Path) -> None:
     """Options for servers of this machine are refused, and an image is necessary."""
     app = tmp_path / "rankings.py"
     app.write_text(APP)
-    deploy = ["laser", "deploy", "rankings", "--key", "carrier", "--value", "top", "--app", str(app), "--dry-run"]
+    deploy = [
+        "serve",
+        "laser",
+        "rankings",
+        "--deploy",
+        "--key",
+        "carrier",
+        "--value",
+        "top",
+        "--app",
+        str(app),
+        "--dry-run",
+    ]
     cluster = ["--target", "kubernetes", "--kafka", "127.0.0.1:1", "--dir", str(tmp_path / "dir")]
     answers = [
         CliRunner().invoke(commands, [*deploy, *cluster, *options])

@@ -63,8 +63,12 @@ def version(folder: Path, **settings: Any) -> Version:
 def server(folder: Path) -> Version:
     """Return a version of a server with a file in the folder of states."""
     plain = version(folder)
-    words = ("views", "--file", f"{plain.settings.folder}/state/views/rows.duckdb", "--port", "8790")
-    return replace(plain, name="scuba.views", server=DeployedServer(("scuba", "serve"), words, (), has_worker=False))
+    words = ("--file", f"{plain.settings.folder}/state/views/rows.duckdb", "--port", "8790")
+    return replace(
+        plain,
+        name="scuba.views",
+        server=DeployedServer(("serve", "scuba", "views", "--app"), words, (), has_worker=False),
+    )
 
 
 def all_units(folder: Path) -> dict[str, str]:
@@ -223,7 +227,20 @@ def test_units_of_a_server_leave_deployed_ones_alone(app: Path, tmp_path: Path) 
     files = DeploymentFiles(tmp_path / "dir", other.name)
     files.add_version(other, Contents({}))
     files.save_desired_state(DesiredState(1, (1,)))
-    table = ("laser", "deploy", "tops", "--app", str(app), "--category", "sales", "--key", "shop", "--value", "amount")
+    table = (
+        "serve",
+        "laser",
+        "tops",
+        "--deploy",
+        "--app",
+        str(app),
+        "--category",
+        "sales",
+        "--key",
+        "shop",
+        "--value",
+        "amount",
+    )
     done = on_the_command_line(tmp_path, *table, "--target", "systemd", "--units", str(tmp_path / "units"))
 
     assert done.exit_code == 0, done.output
@@ -232,7 +249,7 @@ def test_units_of_a_server_leave_deployed_ones_alone(app: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("options", [["--target", "systemd"], ["--units", "units"]])
-@pytest.mark.parametrize("command", ["deploy shop.py", "laser deploy tops", "scuba deploy sales"])
+@pytest.mark.parametrize("command", ["deploy shop.py", "serve laser tops --deploy", "serve scuba sales --deploy"])
 def test_the_target_and_the_folder_of_units_belong_together(command: str, options: list[str]) -> None:
     """Penstock runs nothing under systemd itself. The error contains the line to type."""
     done = CliRunner().invoke(penstock, [*command.split(), *options])

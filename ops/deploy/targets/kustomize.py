@@ -3,8 +3,8 @@
     kustomization.yaml    the files below, and the namespace
     NAME.json             the manifests of one processor's workers
     alerts.json           two processes of `penstock alerts run`, of which one notifies
-    metrics.json          `penstock metrics`, with a Service that Prometheus finds by its annotations
-    dashboard.json        `penstock dashboard`, with a Service; its tokens come from a Secret
+    metrics.json          `penstock serve metrics`, with a Service that Prometheus finds by its annotations
+    dashboard.json        `penstock serve dashboard`, with a Service; its tokens come from a Secret
 
 An environment is an overlay: it names the base and patches replicas, resources, images or storage classes.
 
@@ -114,7 +114,7 @@ def _alerts(app: _App) -> Iterator[Manifest]:
 
 
 def _metrics(app: _App) -> Iterator[Manifest]:
-    arguments = ["metrics", "--host", "0.0.0.0", "--port", str(METRICS_PORT)]  # noqa: S104 - of the pod
+    arguments = ["serve", "metrics", "--host", "0.0.0.0", "--port", str(METRICS_PORT)]  # noqa: S104 - of the pod
     container = _container(app, "metrics", arguments, None, optional=True)
     # Until a broker answers, it waits and listens at no port.
     container |= {"ports": [{"name": "http", "containerPort": METRICS_PORT}], "readinessProbe": _connects()}
@@ -126,7 +126,7 @@ def _metrics(app: _App) -> Iterator[Manifest]:
 
 def _dashboard(app: _App) -> Iterator[Manifest]:
     name = str(app.version.app_in(CODE).whole)
-    arguments = ["dashboard", name, "--host", "0.0.0.0", "--port", str(DASHBOARD_PORT)]  # noqa: S104 - of the pod, with a token
+    arguments = ["serve", "dashboard", name, "--host", "0.0.0.0", "--port", str(DASHBOARD_PORT)]  # noqa: S104 - of the pod, with a token
     container = _container(app, "dashboard", arguments, DASHBOARD_SECRET, optional=False)
     container |= {"ports": [{"name": "http", "containerPort": DASHBOARD_PORT}], "readinessProbe": _connects()}
     yield _deployment(app.version, "penstock-dashboard", container, 1)

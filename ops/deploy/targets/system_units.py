@@ -4,8 +4,8 @@
     penstock-NAME@.service        the workers of a processor, one instance per worker
     penstock-NAME.service         a server of Laser or Scuba
     penstock-alerts.service       `penstock alerts run`
-    penstock-metrics.service      `penstock metrics`
-    penstock-dashboard.service    `penstock dashboard`
+    penstock-metrics.service      `penstock serve metrics`
+    penstock-dashboard.service    `penstock serve dashboard`
 
 They are written, not started: packages and configuration management install them. Each runs the app and the Python at their present places,
 without privileges, and writes to /var/lib/penstock only. systemd reads the configuration and the variables with secrets as root, and passes
@@ -164,8 +164,8 @@ def _watching(version: Version) -> Iterator[tuple[str, str]]:
     app = str(version.app_in(_code_of(version)).whole)
     for name, arguments in {
         "alerts": ["alerts", "run", app],
-        "metrics": ["metrics"],
-        "dashboard": ["dashboard", app],
+        "metrics": ["serve", "metrics"],
+        "dashboard": ["serve", "dashboard", app],
     }.items():
         command = _command([*arguments, "--kafka", version.settings.kafka, "--dir", STATE])
         yield f"penstock-{name}.service", _unit(version, f"penstock-{name}", name, command)

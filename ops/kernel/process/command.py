@@ -56,7 +56,7 @@ from .app_processes import HANDED_OVER, NodeCommand, end_with_parent, levels_of,
 from .assembly import Environment, assemble_worker, backups_of
 from .identity import HAND_OVER
 from .memory import tune_memory
-from .run_options import STOP_WITHIN_S, EndOptions, SingleOptions, StateOptions
+from .run_options import STOP_WITHIN_S, EndOptions, StateOptions, SupervisedOptions
 from .traces import event_tracer, expect_traces_installed
 
 _OF_ONE = ("health", "number", "until", "event_time")
@@ -105,7 +105,7 @@ def run(
     ],
     ends: EndOptions,
     states: StateOptions,
-    single: SingleOptions,
+    single: SupervisedOptions,
     from_earliest: Annotated[
         bool, typer.Option("--from-earliest", help="Skip unread events that Kafka has deleted.")
     ] = False,

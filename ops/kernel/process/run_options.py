@@ -160,15 +160,15 @@ def _expect_store_is_used(context: typer.Context, app: App) -> None:
 
 
 @dataclass(frozen=True)
-class SingleOptions(OptionGroup):
-    """Options of one worker, which the workers of several processors cannot share."""
+class SupervisedOptions(OptionGroup):
+    """Options of one worker or server, which several cannot share."""
 
     health: Annotated[
         str | None,
         typer.Option(
             "--health",
             metavar="[HOST:]PORT",
-            help="Serve the worker's health at /health and /ready; for one processor only. A port alone listens on this machine only.",
+            help="Serve the health of the worker or server at /health and /ready. A port alone listens on this machine only.",
             show_default=False,
         ),
     ] = None
@@ -177,7 +177,7 @@ class SingleOptions(OptionGroup):
         typer.Option(
             "--number",
             min=0,
-            help="For supervisors, one processor: the worker's number, which gives it its name. A process with this number hands over.",
+            help="For supervisors: the number of the worker or server, which gives it its name. A process with this number hands over.",
             show_default=False,
         ),
     ] = None

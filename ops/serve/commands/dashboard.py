@@ -1,4 +1,4 @@
-"""`penstock dashboard`: serves a web page for monitoring."""
+"""`penstock serve dashboard`: serves a web page for monitoring."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ...shell import (
     stop_on_signals,
 )
 from ...status import Watched, observer_factory
-from .access_options import DASHBOARD, PROXY_SECRET, VIEWER_TOKEN, secret_file
+from .server_options import DASHBOARD, PROXY_SECRET, VIEWER_TOKEN, port_option, secret_file
 
 if TYPE_CHECKING:
     from ..dashboard import LazyPoller  # an extra
@@ -41,7 +41,7 @@ def dashboard(
     context: typer.Context,
     target: Watched = None,
     host: ProtectedHost = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port; 0 for a free one.", min=0, max=65_535)] = DEFAULT_PORT,
+    port: Annotated[int, port_option(DEFAULT_PORT)] = DEFAULT_PORT,
     token_file: Annotated[Path | None, secret_file(DASHBOARD.variable, "the token of operators")] = None,
     viewer_token_file: Annotated[
         Path | None, secret_file(VIEWER_TOKEN, "the token of visitors who may only read", "viewer-token")
@@ -81,7 +81,7 @@ def dashboard(
     With an app file it also shows the content of states, and tries dead letters again without writing anything. With a token or a proxy, operators
     roll deployments back, scale them and silence alerts; all others only read. Without a broker, the page shows the last known status with its age.
 
-    Example: penstock dashboard examples/flights/app.py
+    Example: penstock serve dashboard examples/flights/app.py
     """
     try:
         # Only this command needs them: the server is an extra.

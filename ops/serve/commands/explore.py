@@ -1,4 +1,4 @@
-"""`penstock explore`: queries of the newest events, from a server that `penstock scuba serve` started."""
+"""`penstock explore`: queries of the newest events, from a server that `penstock serve scuba` started."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ from ..rows import (
     TableInfo,
     Tables,
 )
-from .access_options import SCUBA, ScubaToken
 from .scuba_options import missing
+from .server_options import SCUBA, ScubaToken
 
 _OPERATORS = sorted(get_args(Operator), key=len, reverse=True)
 _FILTER = re.compile(
@@ -65,7 +65,7 @@ class _Server(OptionGroup):
 
     url: Annotated[
         str,
-        typer.Option("--server", envvar="PENSTOCK_SCUBA", metavar="URL", help="The address of `penstock scuba serve`."),
+        typer.Option("--server", envvar="PENSTOCK_SCUBA", metavar="URL", help="The address of `penstock serve scuba`."),
     ] = DEFAULT_URL
     token_file: ScubaToken = None
     warehouse: Annotated[
@@ -167,7 +167,7 @@ def explore(
         ),
     ] = None,
 ) -> None:
-    """Ask a query of the newest events of a category, of a server that `penstock scuba serve` started. Without a query, list the tables.
+    """Ask a query of the newest events of a category, of a server that `penstock serve scuba` started. Without a query, list the tables.
 
     Example: penstock explore --table views --by page --aggregate "p95(ms)" --where "ms > 100" --last 10m
 

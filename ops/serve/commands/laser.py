@@ -1,4 +1,4 @@
-"""`penstock laser`: serves the latest value of each key of a category over the Redis protocol and HTTP."""
+"""`penstock serve laser`: serves the latest value of each key of a category over the Redis protocol and HTTP."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from typing import Annotated
 import typer
 
 from ....processors import ending
-from ....state.files import open_file_store
 from ....transport.kafka import KafkaBus
-from ...deploy import databases_folder
+from ...deploy import PodMemory, RolloutOptions, databases_folder
 from ...http import Access, Certificate, allow_open_files, listening_at, url_of
 from ...kernel import (
     HAND_OVER,
@@ -27,6 +26,7 @@ from ...kernel import (
     ListenAddress,
     LoopMonitor,
     ServerHealth,
+    SupervisedOptions,
     Worker,
     assemble_worker,
     pauses,
@@ -37,95 +37,128 @@ from ...kernel import (
     worker_identity,
 )
 from ...shell import (
-    DEFAULT_FOLDER,
-    Backup,
     BackupEvery,
+    BackupLocation,
     BrokerWait,
+    Connection,
     FailFast,
-    Folder,
-    Kafka,
-    ServerNumber,
+    ProtectedHost,
     TlsOptions,
-    WebHdfs,
+    audited,
     configuration_of,
-    connect,
     exit_within,
     note,
     stop_on_signals,
     with_option_groups,
 )
-from ..latest import Cursors, DailyTable, DeclaredTable, LaserServices, LatestTable, Limits, Pairs, ServedPairs, serving
-from .laser_deploy import FIRST_PORT, delete_command, deploy_command
-from .laser_options import LaserEndpoint, LaserRefused, TableOptions
+from ..latest import (
+    MAX_REPLICAS,
+    Cursors,
+    DailyTable,
+    DeclaredTable,
+    LaserServices,
+    LatestTable,
+    Limits,
+    Pairs,
+    ServedPairs,
+    serving,
+)
+from .laser_options import LaserRefused, TableOptions
+from .laser_tiers import FIRST_PORT, TierOptions, deploy_tables
+from .server_deployment import addresses_for
+from .server_options import LASER, Deploy, LaserToken, access_to, expect_options_for, port_option
 
-app = typer.Typer(help="Serve the latest value of each key of a category.", no_args_is_help=True)
-app.command("deploy")(deploy_command)
-app.command("delete")(delete_command)
 
-
-@app.callback()
-def _group() -> None:
-    """Serve the latest value of each key of a category."""
-
-
-@app.command()
+@audited("serve laser", flag="deploy")
 @with_option_groups
-def serve(
+def laser(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="The name of the table.")],
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="The name of the table.",
+            show_default=False,
+        ),
+    ] = None,
     *,
     table: TableOptions,
-    endpoint: LaserEndpoint,
-    tls: TlsOptions,
-    port: Annotated[int, typer.Option("--port", help="The port; 0 for a free one.", min=0, max=65_535)] = FIRST_PORT,
+    host: ProtectedHost = "127.0.0.1",
+    port: Annotated[int | None, port_option(FIRST_PORT, deployed=True)] = None,
     http: Annotated[
         int | None,
         typer.Option(
             "--http",
             metavar="PORT",
-            help="Also answer HTTP requests, at this port.",
+            help="Also answer HTTP requests, at this port; 0 for a free one.",
             min=0,
             max=65_535,
             show_default=False,
         ),
     ] = None,
-    health: Annotated[
-        str | None,
+    token_file: LaserToken = None,
+    tls: TlsOptions,
+    connections: Annotated[int, typer.Option("--connections", help="The most connections at a time.", min=1)] = 1_000,
+    backups: BackupLocation,
+    backup_every: BackupEvery = 60.0,
+    connection: Connection,
+    supervised: SupervisedOptions,
+    fail_fast: FailFast = False,
+    deploy: Deploy = False,
+    all_tables: Annotated[
+        bool, typer.Option("--all", help="With --deploy: all tables that the configuration declares.")
+    ] = False,
+    replicas: Annotated[
+        int | None,
         typer.Option(
-            "--health",
-            metavar="[HOST:]PORT",
-            help="Serve the worker's health at /health and /ready.",
+            "--replicas",
+            min=1,
+            max=MAX_REPLICAS,
+            help="With --deploy: the number of servers, 1 by default. Each has all pairs and its own port.",
             show_default=False,
         ),
     ] = None,
-    number: ServerNumber = None,
-    backup: Backup = None,
-    webhdfs: WebHdfs = None,
-    backup_every: BackupEvery = 60.0,
-    fail_fast: FailFast = False,
-    kafka: Kafka = None,
-    folder: Folder = DEFAULT_FOLDER,
+    memory: PodMemory = "1Gi",
+    rollout: RolloutOptions,
 ) -> None:
-    """Serve a table of a category's latest values to Redis clients, until Ctrl-C. `penstock laser deploy` keeps it running.
+    r"""Serve a table of a category's latest values to Redis clients, until Ctrl-C; with --deploy, on one or several servers that a supervisor keeps running.
 
     Its processor is called laser.NAME: `penstock status` shows its lag. It answers from saved checkpoints, once it has read all events
     that existed at its start.
 
-    Example: penstock laser serve rankings --app examples/flights/app.py --key carrier --value top --lifetime 7d
+    Example: penstock serve laser rankings --app examples/flights/app.py --key carrier --value top --lifetime 7d
+
+    Each deployed server reads the category for itself, so any of them can be lost. Later calls change them one after the other. A table that the
+    configuration declares as \[laser-tables.NAME] needs no options, and `--all` deploys all of these.
+
+    Example: penstock serve laser rankings --key carrier --value top --lifetime 7d --deploy --replicas 2
     """
-    access = endpoint.access()
-    address = None if health is None else ListenAddress.parse(health)
-    where = _Endpoint(endpoint.host, port, http, access, endpoint.connections, tls.certificate(), address)
-    table = table.or_declared(name, configuration_of(context).named_section(DeclaredTable, name))
-    daily = table.daily(name, webhdfs)
-    if daily is not None:
-        _serve_days(daily, folder / "state", where, number)
+    expect_options_for(context, deploy=deploy, here=(), deployed=("all_tables", "replicas", "memory"))
+    if deploy:
+        rollout.check(f"serve laser {name or '--all'} --deploy")
+        addresses = addresses_for(rollout, connection.folder, host, {"redis": port, "http": http})
+        access = access_to(LASER, token_file, host)  # a server that refuses to start would be restarted forever
+        tiers = TierOptions(
+            *(addresses, access, tls, connections, port, http, replicas),
+            *(backups.backup, backups.webhdfs, backup_every, memory),
+        )
+        deploy_tables(context, name, table, tiers, rollout, connection, all_tables=all_tables)
         return
-    bus = connect(kafka, folder)
-    declared, _ = table.table(name, folder)
-    backups = open_file_store(backup, webhdfs) if backup else None
-    environment = Environment(folder / "state", backups, timedelta(seconds=backup_every))
-    _serve(declared, bus, environment, where, BrokerWait(fail_fast=fail_fast), number)
+    if name is None:
+        raise typer.BadParameter(
+            "no table is named. Nothing was started. Name one, or deploy all declared ones with --all --deploy."
+        )
+    access = access_to(LASER, token_file, host)
+    first_port = FIRST_PORT if port is None else port
+    where = _Endpoint(host, first_port, http, access, connections, tls.certificate(), supervised.address)
+    table = table.or_declared(name, configuration_of(context).named_section(DeclaredTable, name))
+    daily = table.daily(name, backups.webhdfs)
+    if daily is not None:
+        _serve_days(daily, connection.states, where, supervised.number)
+        return
+    bus = connection.open()
+    declared, _ = table.table(name, connection.folder)
+    environment = Environment(connection.states, backups.open(), timedelta(seconds=backup_every))
+    _serve(declared, bus, environment, where, BrokerWait(fail_fast=fail_fast), supervised.number)
 
 
 @dataclass(frozen=True)

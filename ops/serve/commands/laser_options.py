@@ -1,4 +1,4 @@
-"""Options of `penstock laser`."""
+"""Options of `penstock serve laser`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ import typer
 from ....processors import PenstockError
 from ....processors.apps import AppName, names_app
 from ....state.files import open_file_store
-from ...http import Access, read_secret
-from ...shell import OptionGroup, ProtectedHost, parse_span
+from ...shell import OptionGroup, parse_span
 from ..latest import DailyTable, DeclaredTable, LatestTable
-from .access_options import LASER, LaserToken
 from .server_deployment import category_and_app
 
 
@@ -157,23 +155,6 @@ class TableOptions(OptionGroup):
     def columns(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the columns of the key and of the value."""
         return columns_of(self.key or ""), columns_of(self.value or "")
-
-
-@dataclass(frozen=True)
-class LaserEndpoint(OptionGroup):
-    """Where and to whom a server answers."""
-
-    host: ProtectedHost = "127.0.0.1"
-    token_file: LaserToken = None
-    connections: Annotated[int, typer.Option("--connections", help="The most connections at a time.", min=1)] = 1_000
-
-    def access(self) -> Access:
-        """Return the access rules of the server.
-
-        Raises:
-            AccessRefused: other machines can reach it without a token, or the token is unusable.
-        """
-        return Access(LASER, read_secret(self.token_file, LASER.variable)).for_host(self.host)
 
 
 def _toml_key(name: str) -> str:

@@ -48,8 +48,8 @@ from ...shell import (
     warehouse_location,
 )
 from ..results import DEFAULT_URL
-from .access_options import RESULTS, ResultsToken
 from .query_server import Server, ServerAccess, ServerQuery, print_answer
+from .server_options import RESULTS, ResultsToken
 
 if TYPE_CHECKING:
     from ....backfill.compare import HybridResult, StreamSide
@@ -130,7 +130,7 @@ def query(
     folder: Folder = DEFAULT_FOLDER,
     json: AsJson = False,
 ) -> None:
-    """Print results by key, window and rank, from a server that `penstock serve` started. Without PROCESSOR, list what it serves.
+    """Print results by key, window and rank, from a server that `penstock serve results` started. Without PROCESSOR, list what it serves.
 
     Example: penstock query views_per_page / --last 1h
 
@@ -153,7 +153,7 @@ def query(
         return
     if target is None or (span, top, by) != (None,) * 3:
         raise typer.BadParameter(
-            "--last, --top and --by are for a query server: name the processor without its app. Start a server with `penstock serve APP`."
+            "--last, --top and --by are for a query server: name the processor without its app. Start a server with `penstock serve results APP`."
         )
     if hybrid:
         if at is not None:

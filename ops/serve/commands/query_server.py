@@ -1,4 +1,4 @@
-"""Queries of a server that `penstock serve` started."""
+"""Queries of a server that `penstock serve results` started."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from ..results import AsOf, ProcessorInfo, QueryClient, Row, Rows
 Server = Annotated[
     str,
     typer.Option(
-        "--server", envvar="PENSTOCK_SERVER", metavar="URL", help="The address of a query server (`penstock serve`)."
+        "--server",
+        envvar="PENSTOCK_SERVER",
+        metavar="URL",
+        help="The address of a query server (`penstock serve results`).",
     ),
 ]
 

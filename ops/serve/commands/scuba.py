@@ -1,10 +1,11 @@
-"""`penstock scuba`: keeps the newest events of categories as columns, and answers queries of them."""
+"""`penstock serve scuba`: keeps the newest events of categories as columns, and answers queries of them."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from threading import Event
@@ -13,76 +14,119 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ....processors import counted
-from ....processors.apps import App, AppName
+from ....processors.apps import AppName
 from ....processors.declare import AnyCategory
-from ...http import listening_at, url_of
-from ...kernel import HAND_OVER, HANDED_OVER, ListenAddress, ServerHealth, serve_health, worker_identity
+from ...deploy import RolloutOptions
+from ...http import Access, Certificate, listening_at, url_of
+from ...kernel import HAND_OVER, HANDED_OVER, ServerHealth, SupervisedOptions, serve_health, worker_identity
 from ...shell import (
     BrokerWait,
     Connection,
     FailFast,
-    ServerNumber,
+    ProtectedHost,
     SystemClock,
     TlsOptions,
+    audited,
     note,
     parse_span,
     stop_on_signals,
     with_option_groups,
 )
 from ..rows import saving
-from .scuba_deploy import delete_command, deploy_command, deployment_of
-from .scuba_options import DEFAULT_PORT, ScubaEndpoint, StorageOptions, WarehouseOptions, missing, parse_size
+from .scuba_deploy import ScubaServer, deploy_server, deployment_of
+from .scuba_options import DEFAULT_PORT, StorageOptions, WarehouseOptions, missing, parse_size
+from .server_deployment import addresses_for, categories_and_app
+from .server_options import SCUBA, Deploy, ScubaToken, access_to, expect_options_for, port_option
 
 if TYPE_CHECKING:  # DuckDB is an extra
     from ..rows import Explorer, NewestEvents
 
-app = typer.Typer(help="Explore the newest events of categories.", no_args_is_help=True)
-app.command("deploy")(deploy_command)
-app.command("delete")(delete_command)
 
-
-@app.callback()
-def _group() -> None:
-    """Explore the newest events of categories."""
-
-
-@app.command()
+@audited("serve scuba", flag="deploy")
 @with_option_groups
-def serve(
-    target: Annotated[str, typer.Argument(metavar="APP", help="An app: a .py or .sql file, or a module.")],
+def scuba(
+    context: typer.Context,
     categories: Annotated[
         list[str] | None,
-        typer.Argument(metavar="CATEGORY…", help="Categories of the app; the default is all.", show_default=False),
+        typer.Argument(
+            metavar="CATEGORY…", help="Categories of one app; with --app, the default is all of it.", show_default=False
+        ),
     ] = None,
     *,
+    app: Annotated[
+        str | None,
+        typer.Option(
+            "--app",
+            help="The app that declares the categories; the default is the app of a deployed processor.",
+            show_default=False,
+        ),
+    ] = None,
     storage: StorageOptions,
     warehouse: WarehouseOptions,
+    timeout: Annotated[str, typer.Option("--timeout", help="The longest time of a query.")] = "10s",
     file: Annotated[
         Path | None,
         typer.Option(
-            "--file", help="Keep the rows in this file, for less memory and a quick restart.", show_default=False
+            "--file",
+            help="Keep the rows in this file, for less memory and a quick restart; a deployed server always does.",
+            show_default=False,
         ),
     ] = None,
-    endpoint: ScubaEndpoint,
+    host: ProtectedHost = "127.0.0.1",
+    port: Annotated[int | None, port_option(DEFAULT_PORT, deployed=True)] = None,
+    token_file: ScubaToken = None,
     tls: TlsOptions,
-    port: Annotated[int, typer.Option("--port", help="The port; 0 for a free one.", min=0, max=65_535)] = DEFAULT_PORT,
-    health: Annotated[
-        str | None,
-        typer.Option(
-            "--health", metavar="[HOST:]PORT", help="Serve the health at /health and /ready.", show_default=False
-        ),
-    ] = None,
-    number: ServerNumber = None,
     connection: Connection,
+    supervised: SupervisedOptions,
     fail_fast: FailFast = False,
+    deploy: Deploy = False,
+    rollout: RolloutOptions,
 ) -> None:
-    """Keep the newest events of categories as columns, and answer queries of them over HTTP, until Ctrl-C. `penstock scuba deploy` keeps it running.
+    """Keep the newest events of categories as columns, and answer queries of them over HTTP, until Ctrl-C; with --deploy, under a supervisor.
 
     It reads at most once and best effort, outside of any group: at the start, from the oldest event that --keep covers; with --file, from
     the event after the last one in the file. An event is never in a table twice. `penstock explore` asks queries.
 
-    Example: penstock scuba serve shop.sql views --keep 2h --sample 0.1
+    Example: penstock serve scuba views --app shop.sql --keep 2h --sample 0.1
     """
+    expect_options_for(context, deploy=deploy, here=("file",), deployed=())
+    names, folder = categories or (), connection.folder
+    if deploy:
+        rollout.check(f"serve scuba {' '.join(names)} --deploy")
+        addresses = addresses_for(rollout, folder, host, {"http": port})
+        server = ScubaServer(storage, warehouse, timeout, addresses, access_to(SCUBA, token_file, host), tls)
+        deploy_server(context, *categories_and_app(app, names, folder), server, rollout, connection)
+        return
+    access = access_to(SCUBA, token_file, host)
+    chosen, declared = categories_and_app(app, names, folder)
+    endpoint = _Endpoint(host, DEFAULT_PORT if port is None else port, access, tls.certificate(), parse_span(timeout))
+    _serve(
+        chosen, declared, storage, warehouse, file, endpoint, connection, supervised, BrokerWait(fail_fast=fail_fast)
+    )
+
+
+@dataclass(frozen=True)
+class _Endpoint:
+    """Where and to whom the server answers, and for how long."""
+
+    host: str
+    port: int
+    access: Access
+    certificate: Certificate | None
+    timeout: timedelta
+
+
+def _serve(
+    categories: Sequence[AnyCategory],
+    app: AppName,
+    storage: StorageOptions,
+    warehouse: WarehouseOptions,
+    file: Path | None,
+    endpoint: _Endpoint,
+    connection: Connection,
+    supervised: SupervisedOptions,
+    wait: BrokerWait,
+) -> None:
     try:
         # Only this command needs the server and DuckDB, which are an extra.
         from ...http import http_server  # noqa: PLC0415
@@ -97,30 +141,25 @@ def serve(
         )
     except ModuleNotFoundError as error:
         raise missing(error) from error
-    certificate = tls.certificate()
-    access = endpoint.access()
     options = IngestOptions(parse_span(storage.keep), SampleRate(storage.sample), parse_size(storage.max_size))
     if not options.keep:
         raise typer.BadParameter("--keep must be greater than zero. Write 30m or 2h.")
     memory_bytes = parse_size(storage.memory)
     if file is None and options.max_bytes > memory_bytes:
         raise typer.BadParameter("--max-size is larger than --memory. Lower it, or keep the rows in a --file.")
-    declared = AppName.parse(target).load_declarations()
-    chosen = {category.name: category for category in _declared(declared, target, categories or ())}
-    tables = {name: (category, FlatColumns(category)) for name, category in chosen.items()}
+    tables = {category.name: (category, FlatColumns(category)) for category in categories}
     bus = connection.open()
-    wait = BrokerWait(fail_fast=fail_fast)
     handed_over, started = Event(), list[Ingester]()
     monitor = ServerHealth(
         lambda: any(each.is_current for each in started), lambda: started[0].buckets if started else ()
     )
     with (
-        serve_health(None if health is None else ListenAddress.parse(health), monitor),
+        serve_health(supervised.address, monitor),
         # A process with this number has ended then, so the file and the address are free.
-        _numbered(connection.folder, next(iter(chosen)), number),
-        listening_at(endpoint.host, port, "Scuba") as listener,
+        _numbered(connection.folder, next(iter(tables)), supervised.number),
+        listening_at(endpoint.host, endpoint.port, "Scuba") as listener,
     ):
-        for name in chosen:
+        for name in tables:
             wait(lambda name=name: bus.catalog.describe(name))  # type: ignore[misc]  # reports a missing category at once
         schemas = {name: columns.schema for name, (_, columns) in tables.items()}
         with (
@@ -129,8 +168,10 @@ def serve(
             ExitStack() as opened,
         ):
             newest = NewestEvents(store, ingester, options.rate, SystemClock())
-            explorer = opened.enter_context(_explorer(newest, warehouse, memory_bytes, parse_span(endpoint.timeout)))
-            server = http_server(create_site(explorer, access, saving(declared)), certificate)
+            explorer = opened.enter_context(_explorer(newest, warehouse, memory_bytes, endpoint.timeout))
+            server = http_server(
+                create_site(explorer, endpoint.access, saving(app.load_declarations())), endpoint.certificate
+            )
 
             def stop() -> None:
                 server.should_exit = True
@@ -142,8 +183,8 @@ def serve(
             with stop_on_signals(stop, {HAND_OVER: hand_over, signal.SIGUSR1: stop}):
                 ingester.start()
                 started.append(ingester)
-                url = url_of(listener, "http" if certificate is None else "https")
-                note(f"{counted(len(chosen), 'table')} at {url} (Ctrl-C ends it): {', '.join(chosen)}")
+                url = url_of(listener, "http" if endpoint.certificate is None else "https")
+                note(f"{counted(len(tables), 'table')} at {url} (Ctrl-C ends it): {', '.join(tables)}")
                 server.run(sockets=[listener])
     if handed_over.is_set():
         raise typer.Exit(HANDED_OVER)
@@ -154,7 +195,7 @@ def _explorer(
     newest: NewestEvents, warehouse: WarehouseOptions, memory_bytes: int, timeout: timedelta
 ) -> Iterator[Explorer]:
     """Yield what answers queries of the newest events, and of the warehouse if there is one."""
-    from ..rows import (  # noqa: PLC0415 - as in `serve`
+    from ..rows import (  # noqa: PLC0415 - as in `_serve`
         PREFIX,
         Explorer,
         QueryLimits,
@@ -172,11 +213,3 @@ def _explorer(
 def _numbered(folder: Path, table: str, number: int | None) -> AbstractContextManager[object]:
     """Return the place of a numbered server, for the time in which it runs."""
     return nullcontext() if number is None else worker_identity(folder / "state", deployment_of(table), number)
-
-
-def _declared(loaded: App, target: str, names: Sequence[str]) -> list[AnyCategory]:
-    declared = loaded.declared_categories()
-    for name in names:
-        if name not in declared:
-            raise typer.BadParameter(f"{target} declares no category {name!r}; it has {', '.join(declared)}.")
-    return [declared[name] for name in names] or loaded.categories()

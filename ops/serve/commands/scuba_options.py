@@ -1,4 +1,4 @@
-"""Options of `penstock scuba`."""
+"""Options of `penstock serve scuba`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from typing import Annotated
 import typer
 
 from ....processors import PenstockError
-from ...http import Access, read_secret
-from ...shell import OptionGroup, ProtectedHost, WebHdfs
-from .access_options import SCUBA, ScubaToken
+from ...shell import OptionGroup, WebHdfs
 
 DEFAULT_PORT = 8740
 _UNITS = {"KB": 10, "MB": 20, "GB": 30, "TB": 40}
@@ -29,23 +27,6 @@ class StorageOptions(OptionGroup):
         str, typer.Option("--max-size", help="The largest size of all rows; beyond it, the oldest are dropped.")
     ] = "1GB"
     memory: Annotated[str, typer.Option("--memory", help="The most memory for rows and queries together.")] = "2GB"
-
-
-@dataclass(frozen=True)
-class ScubaEndpoint(OptionGroup):
-    """Where and to whom the server answers."""
-
-    host: ProtectedHost = "127.0.0.1"
-    token_file: ScubaToken = None
-    timeout: Annotated[str, typer.Option("--timeout", help="The longest time of a query.")] = "10s"
-
-    def access(self) -> Access:
-        """Return the access rules of the server.
-
-        Raises:
-            AccessRefused: other machines can reach it without a token, or the token is unusable.
-        """
-        return Access(SCUBA, read_secret(self.token_file, SCUBA.variable)).for_host(self.host)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ....processors import PenstockError
-from ...deploy import DeployedServer, DeploymentFiles, names_of_deployments, service_hosts
+from ...deploy import names_of_deployments, server_of, service_hosts
 from ...shell import TlsOptions
 
 PORTS_TRIED = 1_000
@@ -59,19 +59,19 @@ class MachineAddresses:
     Args:
         folder: the value of `--dir`.
         host: the address that the servers listen on.
-        port: the port of the first server, which later ones continue; None for free ones.
+        chosen: the ports of the first server, which later ones continue, by the scheme of their URLs without TLS; None or 0 for free ones.
     """
 
-    def __init__(self, folder: Path, host: str, port: int | None) -> None:
-        self._folder, self._host, self._port = folder, host, port
+    def __init__(self, folder: Path, host: str, chosen: Mapping[str, int | None]) -> None:
+        self._folder, self._host = folder, host
+        self._chosen = {scheme: port for scheme, port in chosen.items() if port}
         self._used = {number for name in names_of_deployments(folder) for number in ports_of(folder, name).values()}
 
     def of(self, deployment: str, ports: Mapping[str, int], tls: TlsOptions, replica_of: str = "") -> ServerAddress:  # noqa: ARG002 - of the protocol
         """Return the address of a server."""
         known = ports_of(self._folder, deployment)
-        if self._port is not None:
-            known[next(iter(ports))] = self._port
-            self._port += 1
+        known |= self._chosen
+        self._chosen = {scheme: port + 1 for scheme, port in self._chosen.items()}
         chosen = {scheme: known.get(scheme) or self._next_from(first) for scheme, first in ports.items()}
         urls = tuple(tls.url(scheme, self._host, port) for scheme, port in chosen.items())
         return ServerAddress(self._host, chosen, urls)
@@ -108,13 +108,6 @@ def ports_of(folder: Path, name: str) -> dict[str, int]:
     """Return the ports of a server by scheme of their URLs without TLS, as of its last deployment; empty without one."""
     server = server_of(folder, name)
     return {} if server is None else server.ports
-
-
-def server_of(folder: Path, name: str) -> DeployedServer | None:
-    """Return the server of a deployment, also of a stopped one; None if it is of workers, or there is none."""
-    files = DeploymentFiles(folder, name)
-    desired = files.desired_state()
-    return None if desired is None else files.version(desired.version).server
 
 
 def _is_free(host: str, port: int) -> bool:

@@ -1,120 +1,64 @@
-"""Deployments of servers: tiers of Laser tables, and Scuba's. Their commands share how they are deployed, listed and deleted."""
+"""Deployments of servers: tiers of Laser tables, and Scuba's."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from ....processors import counted
 from ....processors.apps import AppName
 from ....processors.declare import AnyCategory
 from ....transport.kafka import KafkaBus
 from ...deploy import (
-    INTERRUPTED,
     DeploymentRequest,
     DeploymentSettings,
-    NotDeployed,
-    PodOptions,
+    RolloutOptions,
     Target,
-    Units,
     all_deployments,
-    apply_plan,
-    checked_bus,
-    deployment_lock,
-    deployment_status,
-    dry_run_text,
-    expect_units,
-    find_deployment,
-    names_of_deployments,
-    note_plans,
-    plan_deployments,
-    plan_purge,
-    purge,
-    show_deployments,
-    stop_deployment,
-    write_units,
+    roll_out,
 )
 from ...http import Access, is_loopback
 from ...shell import (
-    DEFAULT_FOLDER,
     TABLE,
-    AsJson,
-    Folder,
-    Kafka,
     configuration_of,
-    connect,
     expect_main_cluster,
-    interruptible,
     note,
-    out,
     variables_in,
 )
-from .server_addresses import Addresses, MachineAddresses, ServerRefused, ServiceAddresses, server_of
+from .server_addresses import Addresses, MachineAddresses, ServerRefused, ServiceAddresses
 
 
-@dataclass(frozen=True)
-class RolloutOptions(PodOptions):
-    """How servers are deployed."""
+def addresses_for(options: RolloutOptions, folder: Path, host: str, chosen: Mapping[str, int | None]) -> Addresses:
+    """Return the addresses for servers.
 
-    where: Annotated[
-        Target,
-        typer.Option(
-            "--target",
-            help="The supervisor of the servers: supervisord on this machine, Kubernetes, or systemd, with --units.",
-        ),
-    ] = Target.LOCAL
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check everything, print the files and steps, and change nothing.")
-    ] = False
-    units: Units = None
-    kafka: Kafka = None
-    folder: Folder = DEFAULT_FOLDER
-    json: AsJson = False
-
-    @property
-    def writes_only(self) -> bool:
-        """Whether the command prints or writes files, and changes no server."""
-        return self.dry_run or self.units is not None
-
-    def connect(self, command: str) -> KafkaBus:
-        """Return the bus of the servers, once the options fit together.
-
-        Args:
-            command: the words of the command, for messages.
-        """
-        expect_units(self.units, self.where, command, dry_run=self.dry_run)
-        return connect(self.kafka, self.folder)
-
-    def addresses(self, host: str, port: int | None) -> Addresses:
-        """Return the addresses for servers.
-
-        Args:
-            host: the value of `--host`.
-            port: the value of `--port`.
-        """
-        if self.where is not Target.KUBERNETES:
-            return MachineAddresses(self.folder, host, port)
-        if port is not None or not is_loopback(host):
-            raise typer.BadParameter(
-                "--host and --port are for servers on this machine; in a cluster, servers listen at fixed ports of their pods, behind a Service. Nothing "
-                "was deployed. Leave them out."
-            )
-        return ServiceAddresses(self.namespace)
+    Args:
+        options: how they are deployed.
+        folder: the value of `--dir`.
+        host: the value of `--host`.
+        chosen: the ports that the user named, by the scheme of their URLs without TLS; None or 0 for free ones.
+    """
+    if options.where is not Target.KUBERNETES:
+        return MachineAddresses(folder, host, chosen)
+    if any(chosen.values()) or not is_loopback(host):
+        raise typer.BadParameter(
+            "--host and --port are for servers on this machine; in a cluster, servers listen at fixed ports of their pods, behind a Service. Nothing "
+            "was deployed. Leave them out."
+        )
+    return ServiceAddresses(options.namespace)
 
 
 def server_settings(
-    context: typer.Context, bus: KafkaBus, options: RolloutOptions, memory: str, access: Access
+    context: typer.Context, bus: KafkaBus, folder: Path, options: RolloutOptions, memory: str, access: Access
 ) -> DeploymentSettings:
     """Return the settings of servers without backups.
 
     Args:
         context: the context of the command.
         bus: the bus of their categories.
+        folder: the value of `--dir`.
         options: how they are deployed.
         memory: the memory of a pod, in Kubernetes' notation.
         access: their access rules. In a cluster, where other pods reach the servers, a token is required, and comes from a Secret.
@@ -127,10 +71,10 @@ def server_settings(
         kafka=bus.settings.bootstrap,
         config=None if file.path is None else str(file.path.absolute()),
         secured=TABLE in file.values,
-        folder=str(options.folder.absolute()),
+        folder=str(folder.absolute()),
         working_folder=str(Path.cwd()),
         target=options.where,
-        pods=options.settings(options.where, memory),
+        pods=options.pods(memory),
         variables=tuple(sorted(names)),
     )
 
@@ -156,6 +100,19 @@ def category_and_app(app: str | None, name: str, folder: Path) -> tuple[AnyCateg
     )
 
 
+def categories_and_app(app: str | None, names: Sequence[str], folder: Path) -> tuple[list[AnyCategory], AppName]:
+    """Return categories, all by default, and the app that declares them; see `category_and_app`."""
+    if names:
+        first, found = category_and_app(app, names[0], folder)
+        return [first, *(category_and_app(str(found), name, folder)[0] for name in names[1:])], found
+    if app is None:
+        raise typer.BadParameter(
+            "no category is named. Nothing was started. Name one, or an app with --app for all of its categories."
+        )
+    found = AppName.parse(app)
+    return found.load_declarations().categories(), found
+
+
 def _deployed_apps(folder: Path) -> list[AppName]:
     versions = [each.version for each in all_deployments(folder)]
     apps = {
@@ -172,79 +129,22 @@ def resolved(app: AppName) -> AppName:
 
 
 def deploy_servers(
-    requests: Sequence[DeploymentRequest],
-    bus: KafkaBus,
-    options: RolloutOptions,
-    patience_s: float,
-    access: Access,
+    requests: Sequence[DeploymentRequest], bus: KafkaBus, folder: Path, options: RolloutOptions, access: Access
 ) -> None:
     """Deploy servers one after the other, so that with several of a table, one always answers.
 
     Args:
         requests: the servers.
         bus: the bus of their categories.
+        folder: the value of `--dir`.
         options: how they are deployed.
-        patience_s: the longest time that a server may take until it answers.
         access: their access rules. They read the token from the environment variable.
     """
     environment = {**os.environ, **({} if access.token is None else {access.server.variable: access.token})}
-    folder, checked = options.folder, checked_bus(bus, writes_only=options.writes_only)
-    with interruptible(INTERRUPTED), deployment_lock(folder, note):
-        plans = plan_deployments(requests, checked, environment, note)
-        if options.units is not None:
-            write_units(options.units, plans)
-            return
-        note_plans(plans)
-        if options.dry_run:
-            out.out(dry_run_text(plans), highlight=False)
-            return
-        for plan in plans:
-            apply_plan(plan, note, patience_s)
-    names = [plan.version.name for plan in plans]
-    show_deployments([deployment_status(folder, find_deployment(folder, name)) for name in names], json=options.json)
+    roll_out(requests, bus, options, folder, environment)
     for request in requests:
-        if request.server is not None and not options.json:
+        if request.server is not None and not options.json and not options.writes_only:
             note(f"{request.name} is at {' and '.join(request.server.urls)}")
-
-
-def delete_servers(
-    names: Sequence[str], table: str, bus: KafkaBus, folder: Path, confirm: Callable[[str], bool]
-) -> None:
-    """Stop servers, and remove all that they have stored.
-
-    Args:
-        names: their deployments.
-        table: what they serve, for messages.
-        bus: the bus with their positions.
-        folder: the value of `--dir`.
-        confirm: asks the user a question.
-
-    Raises:
-        NotDeployed: there is no such server.
-    """
-    if not names:
-        raise NotDeployed(
-            f"{table} is not deployed from {folder}. Nothing was changed. `penstock deployments` lists what is."
-        )
-    with interruptible("Repeat the command to finish."), deployment_lock(folder, note):
-        plans = [plan_purge(folder, name, bus) for name in names]
-        for line in (line for plan in plans for line in plan.lines()):
-            note(f"To be removed: {line}")
-        for item in (item for plan in plans for item in plan.out_of_reach):
-            note(f"Not removed: {item}")
-        if not confirm(f"Stop {counted(len(names), 'server')} of {table} and remove all of this permanently?"):
-            note("Nothing was changed.")
-            raise typer.Exit(1)
-        for plan in plans:
-            if plan.files.deployment() is not None:
-                stop_deployment(folder, plan.name, note)
-            purge(plan, bus)
-    note(f"{table} was removed. The events in Kafka are unchanged.")
-
-
-def deployed_servers(folder: Path, matches: Callable[[str], bool]) -> list[str]:
-    """Return the names of servers in a folder (`--dir`) that were deployed, also of stopped ones."""
-    return [name for name in names_of_deployments(folder) if matches(name) and server_of(folder, name) is not None]
 
 
 def options_of(values: Mapping[str, object]) -> tuple[str, ...]:

@@ -93,7 +93,7 @@ class SiteContent:
         """
         if self.app is None:
             raise AppFileError(
-                "This dashboard runs without an app, so it cannot decode states. Start it as `penstock dashboard APP`."
+                "This dashboard runs without an app, so it cannot decode states. Start it as `penstock serve dashboard APP`."
             )
         return self.app
 

@@ -1,4 +1,4 @@
-"""`[laser-tables.NAME]` in the configuration: a table that `penstock laser deploy NAME` serves.
+"""`[laser-tables.NAME]` in the configuration: a table that `penstock serve laser NAME` serves.
 
 [laser-tables.rankings]
 key = "carrier"

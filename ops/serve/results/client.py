@@ -200,7 +200,7 @@ class QueryClient:
             self.close()
             self._urls.append(self._urls.pop(0))
         raise ServerUnavailable(
-            f"No query server answers. {' '.join(errors)} Check that `penstock serve` runs, and its address."
+            f"No query server answers. {' '.join(errors)} Check that `penstock serve results` runs, and its address."
         )
 
     def _request(self, target: str) -> tuple[int, bytes]:

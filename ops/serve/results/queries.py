@@ -68,7 +68,7 @@ class Queries:
         found = self.served.get(name)
         if found is None:
             raise UnknownProcessor(
-                f"This server does not serve {name!r}. It serves: {', '.join(self.served)}. Start another one with `penstock serve APP`."
+                f"This server does not serve {name!r}. It serves: {', '.join(self.served)}. Start another one with `penstock serve results APP`."
             )
         return found
 

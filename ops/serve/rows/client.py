@@ -76,7 +76,7 @@ class ScubaClient:
             )
         except (OSError, HTTPException) as error:
             raise ServerUnavailable(
-                f"No Scuba server answers at {self._url}: {type(error).__name__}: {error}. Check that `penstock scuba serve` runs, and its address."
+                f"No Scuba server answers at {self._url}: {type(error).__name__}: {error}. Check that `penstock serve scuba` runs, and its address."
             ) from error
         finally:
             connection.close()

@@ -34,11 +34,12 @@ _UNRECORDED = frozenset({"context", "kafka", "folder", "json", "yes", "dry_run"}
 """Parameters that say nothing about the change."""
 
 
-def audited(words: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def audited(words: str, *, flag: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Record the runs of a command.
 
     Args:
         words: the words of the command, without `penstock`.
+        flag: the parameter without which it changes nothing; None if it always does.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -46,7 +47,8 @@ def audited(words: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
 
         @wraps(command)
         def run(**values: Any) -> None:
-            if values.get("dry_run") or values.get("units") or not address_of(values["kafka"], values["folder"]):
+            changes = (flag is None or values[flag]) and not (values.get("dry_run") or values.get("units"))
+            if not changes or not address_of(values["kafka"], values["folder"]):
                 command(**values)
                 return
             with recorded(words, _arguments(values, defaults), values["kafka"], values["folder"]):

@@ -35,18 +35,12 @@ _UNSET_KEY = "penstock.unset"
 """The key in the metadata of a context for the reasons why variables of the configuration are not set."""
 UsageError: Any = typer.BadParameter.__mro__[1]
 """The errors of the parser; typer exports only some of them."""
-_EPILOG = f"{', '.join(ROOT_OPTIONS)}: options of all commands, see penstock --help."
+EPILOG = f"{', '.join(ROOT_OPTIONS)}: options of all commands, see penstock --help."
+"""The last line of the help of each command."""
 
 
 class Root(TyperGroup):
     """A command that passes a configuration file to its commands."""
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command or group, whose help mentions the options of all commands."""
-        found = super().get_command(ctx, cmd_name)
-        for _, command in () if found is None else _leaves((cmd_name,), found):
-            command.epilog = command.epilog or _EPILOG
-        return found
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the configuration, then the command line."""
@@ -243,16 +237,16 @@ def _commands(root: Any, names: Collection[str]) -> Iterator[tuple[Keys, Any]]:
     yield (), root
     for name in root.commands:
         if name in names:
-            yield from _leaves((name,), root.commands[name])
+            yield from leaves((name,), root.commands[name])
 
 
-def _leaves(words: Keys, command: Any) -> Iterator[tuple[Keys, Any]]:
+def leaves(words: Keys, command: Any) -> Iterator[tuple[Keys, Any]]:
     """Yield a command, or all commands of a group, with their words."""
     if not hasattr(command, "commands"):
         yield words, command
         return
     for name, inner in command.commands.items():
-        yield from _leaves((*words, name), inner)
+        yield from leaves((*words, name), inner)
 
 
 def options_of(command: Any) -> tuple[Option, ...]:

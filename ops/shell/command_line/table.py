@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from ..declared import declared
+from .root import EPILOG, leaves
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,39 @@ class Entry:
     starts: bool = False
 
 
-_ENTRIES = {
+@dataclass(frozen=True)
+class Family:
+    """A group of commands, of which each is imported only when it is used.
+
+    Args:
+        entries: its commands by name.
+        summary: its help.
+        starts: as for a command.
+    """
+
+    entries: Mapping[str, Entry]
+    summary: str
+    starts: bool = False
+
+
+_SERVERS = {
+    "results": Entry(
+        "serve.commands.results:results",
+        "Answer queries for results by key, window and rank over HTTP with JSON, until Ctrl-C.",
+    ),
+    "laser": Entry("serve.commands.laser:laser", "Serve a table of a category's latest values to Redis clients"),
+    "scuba": Entry(
+        "serve.commands.scuba:scuba", "Keep the newest events of categories as columns, and answer queries of them"
+    ),
+    "dashboard": Entry(
+        "serve.commands.dashboard:dashboard",
+        "Serve a page with the graph, plots, findings, and each processor's state and dead letters, until Ctrl-C.",
+    ),
+    "metrics": Entry(
+        "status.commands.metrics:metrics", "Serve the metrics of all processors at /metrics, for Prometheus."
+    ),
+}
+_ENTRIES: dict[str, dict[str, Entry | Family]] = {
     "Write": {
         "new": Entry(
             "start.commands.new:new",
@@ -59,7 +93,7 @@ _ENTRIES = {
         ),
         "undeploy": Entry(
             "deploy.commands.deploy:undeploy",
-            "Stop a processor's workers, or those of a whole app, after a last checkpoint.",
+            "Stop a processor's workers, those of a whole app, or servers, after a last checkpoint.",
         ),
         "deployments": Entry(
             "deploy.commands.deployment_list:list_deployments",
@@ -83,15 +117,7 @@ _ENTRIES = {
         "graph": Entry(
             "status.commands.status:graph", "Draw the processors and the categories between them, with rates and lag."
         ),
-        "dashboard": Entry(
-            "serve.commands.dashboard:dashboard",
-            "Serve a page with the graph, plots, findings, and each processor's state and dead letters, until Ctrl-C.",
-            starts=True,
-        ),
         "alerts": Entry("status.commands.alerts:app", "Monitor processors and send notifications.", starts=True),
-        "metrics": Entry(
-            "status.commands.metrics:metrics", "Serve the metrics of all processors at /metrics, for Prometheus."
-        ),
         "audit": Entry(
             "shell.commands.audit:audit",
             "List the commands that changed something: who, what, when, from where, and how they ended.",
@@ -130,24 +156,18 @@ _ENTRIES = {
         ),
     },
     "Query": {
-        "serve": Entry(
-            "serve.commands.serve:serve",
-            "Answer queries for results by key, window and rank over HTTP with JSON, until Ctrl-C.",
-            starts=True,
-        ),
+        "serve": Family(_SERVERS, "Serve results, latest values, newest events, a dashboard or metrics.", starts=True),
         "query": Entry(
             "serve.commands.query:query",
-            "Print results by key, window and rank, from a server that `penstock serve` started.",
+            "Print results by key, window and rank, from a server that `penstock serve results` started.",
         ),
         "reads": Entry(
             "status.commands.reads:reads",
             "Show how often the results of processors are read, and stop the deployments of unread ones.",
         ),
-        "laser": Entry("serve.commands.laser:app", "Serve the latest value of each key of a category.", starts=True),
-        "scuba": Entry("serve.commands.scuba:app", "Explore the newest events of categories.", starts=True),
         "explore": Entry(
             "serve.commands.explore:explore",
-            "Ask a query of the newest events of a category, of a server that `penstock scuba serve` started.",
+            "Ask a query of the newest events of a category, of a server that `penstock serve scuba` started.",
         ),
     },
     "Repeat and repair": {
@@ -201,26 +221,27 @@ def consequence_without_app(name: str) -> str:
 
 def import_command(arguments: Sequence[str]) -> None:
     """Import the module of the command that a command line names, if it names one."""
-    name = next((argument for argument in arguments if argument in _BY_NAME), None)
-    if name is not None:
-        with suppress(ImportError):  # reported when the command is run
-            _declared(name)
-
-
-def _declared(name: str) -> Any:
-    """Return the function or group of a command."""
-    return declared(_BY_NAME[name].declared)
+    entries: Mapping[str, Entry | Family] = _BY_NAME
+    for argument in arguments:
+        entry = entries.get(argument)
+        if isinstance(entry, Family):
+            entries = entry.entries
+        elif entry is not None:
+            with suppress(ImportError):  # reported when the command is run
+                declared(entry.declared)
+            return
 
 
 class LazyCommands(MutableMapping[str, Any]):
-    """The commands by name. The first access to a command imports it; the names need no import."""
+    """Commands by name. The first access to a command imports it; the names need no import."""
 
-    def __init__(self) -> None:
-        self._commands: dict[str, Any] = dict.fromkeys(_BY_NAME)
+    def __init__(self, entries: Mapping[str, Entry | Family] = _BY_NAME) -> None:
+        self._entries = entries
+        self._commands: dict[str, Any] = dict.fromkeys(entries)
 
     def __getitem__(self, name: str) -> Any:
         if self._commands[name] is None:
-            self._commands[name] = _command(name, _declared(name))
+            self._commands[name] = _command(name, self._entries[name])
         return self._commands[name]
 
     def __setitem__(self, name: str, command: Any) -> None:
@@ -236,12 +257,33 @@ class LazyCommands(MutableMapping[str, Any]):
         return len(self._commands)
 
 
-def _command(name: str, declared: Any) -> Any:
-    """Return the command of a function or of a group."""
-    if isinstance(declared, typer.Typer):
-        group = typer.main.get_group(declared)
-        group.name = name
-        return group
-    single = typer.Typer(add_completion=False, rich_markup_mode="rich")
-    single.command(name)(declared)
-    return typer.main.get_command(single)
+class _LazyGroup(TyperGroup):
+    """The commands of a family."""
+
+    def __init__(self, name: str, family: Family) -> None:
+        super().__init__(name=name, help=family.summary, no_args_is_help=True, rich_markup_mode="rich")
+        self.commands = LazyCommands(family.entries)
+        self.outlines = {each: TyperCommand(each, help=entry.summary) for each, entry in family.entries.items()}
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, without the import of its commands."""
+        overview = copy(self)
+        overview.commands = dict(self.outlines)
+        super(_LazyGroup, overview).format_help(ctx, formatter)
+
+
+def _command(name: str, entry: Entry | Family) -> Any:
+    """Return a command or a group, whose commands mention the options of all commands in their help."""
+    if isinstance(entry, Family):
+        return _LazyGroup(name, entry)
+    found = declared(entry.declared)
+    if isinstance(found, typer.Typer):
+        command: Any = typer.main.get_group(found)
+        command.name = name
+    else:
+        single = typer.Typer(add_completion=False, rich_markup_mode="rich")
+        single.command(name)(found)
+        command = typer.main.get_command(single)
+    for _, leaf in leaves((), command):
+        leaf.epilog = leaf.epilog or EPILOG
+    return command

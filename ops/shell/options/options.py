@@ -180,15 +180,6 @@ class TlsOptions(OptionGroup):
         return None if certificate is None else (str(certificate.file), str(certificate.key))
 
 
-ServerNumber = Annotated[
-    int | None,
-    typer.Option(
-        "--number",
-        min=0,
-        help="For supervisors: the server's number. A process with this number hands over.",
-        show_default=False,
-    ),
-]
 StateCacheMib = Annotated[
     int | None,
     _setting(

@@ -1,4 +1,4 @@
-"""Alert rules for Prometheus, which evaluate the metrics of `penstock metrics` by the same limits.
+"""Alert rules for Prometheus, which evaluate the metrics of `penstock serve metrics` by the same limits.
 
 Source: Prometheus' documentation, "Alerting rules" and "Defining recording rules"; the syntax of regular expressions is RE2's.
 """
@@ -38,7 +38,7 @@ def prometheus_rules(rules: Iterable[Alert], runbooks: str) -> str:
     blind = Alert(BLIND_RULE, "workers", below=1, severity="critical")
     summary = "Prometheus gets no metrics of Penstock, so no other rule can fire"
     lines += _lines(
-        blind, f"absent({PREFIX}workers)", summary, "Check `penstock metrics` and its scrape job.", runbooks
+        blind, f"absent({PREFIX}workers)", summary, "Check `penstock serve metrics` and its scrape job.", runbooks
     )
     return "\n".join(lines) + "\n"
 

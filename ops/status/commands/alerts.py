@@ -281,7 +281,7 @@ def rules(
     ] = RuleFormat.TABLE,
     runbooks: Runbooks = "",
 ) -> None:
-    """Show the alert rules; with --format prometheus, as a file that Prometheus evaluates over the metrics of `penstock metrics`.
+    """Show the alert rules; with --format prometheus, as a file that Prometheus evaluates over the metrics of `penstock serve metrics`.
 
     Example: penstock alerts rules examples/flights/app.py --format prometheus > penstock-rules.yaml
     """

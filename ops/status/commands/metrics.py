@@ -1,4 +1,4 @@
-"""`penstock metrics`: serves metrics of processors for Prometheus."""
+"""`penstock serve metrics`: serves metrics of processors for Prometheus."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def metrics(
 ) -> None:
     """Serve the metrics of all processors at /metrics, for Prometheus. Without a broker, it waits, except with --once.
 
-    Example: penstock metrics --port 9464
+    Example: penstock serve metrics --port 9464
     """
     from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - of one command
 

@@ -1,6 +1,6 @@
 // Requests to the page's server.
 
-const DASHBOARD = { name: "dashboard", command: "penstock dashboard" };
+const DASHBOARD = { name: "dashboard", command: "penstock serve dashboard" };
 
 export async function request(path, options = {}, server = DASHBOARD) {
   let response;

@@ -38,7 +38,7 @@ function update() {
 // Shows the age of the status, and the reason if it is outdated. An outdated status stays visible, but pale.
 function updateBanner() {
   const lost = !state.connected || Date.now() - state.lastEventMs > SILENT_MS;
-  const message = lost && state.lastEventMs ? "The connection to the dashboard is lost. The page retries. Check that `penstock dashboard` still runs."
+  const message = lost && state.lastEventMs ? "The connection to the dashboard is lost. The page retries. Check that `penstock serve dashboard` still runs."
     : state.status && Date.now() - state.lastStatusMs > SILENT_MS ? `No new status since ${clock(state.status.at_ms)}: Kafka answers slowly.`
     : state.failure ? failureOf(state) : "";
   banner.hidden = !message;

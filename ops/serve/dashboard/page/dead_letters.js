@@ -33,7 +33,7 @@ export class DeadLetters {
   async load() {
     try {
       const { dead_letters: letters, can_dry_run: canDryRun } = await request(`${pathOf(this.processor, "dead-letters")}?limit=${this.#limit}`);
-      const hint = canDryRun ? "A dry run writes nothing, and changes no state." : "For dry runs, start as `penstock dashboard APP`.";
+      const hint = canDryRun ? "A dry run writes nothing, and changes no state." : "For dry runs, start as `penstock serve dashboard APP`.";
       setProse(this.summary, letters.length ? `The newest ${letters.length}, with their messages. ${hint}` : "None.");
       this.more.hidden = letters.length < this.#limit;
       const shown = new Map([...this.list.children].map((item) => [item.dataset.offset, item]));

@@ -148,5 +148,5 @@ function emptyCard() {
     el("h1", {}, "No processor runs yet"),
     el("p", {}, "No processor has reported on this Kafka cluster within the last hour. Start one, and it appears here within seconds:"),
     el("pre", {}, "penstock category create app.py\npenstock run app.py"),
-    el("p", { class: "quiet" }, "Start the dashboard as ", el("code", {}, "penstock dashboard app.py"), " to see an app's processors before they run."));
+    el("p", { class: "quiet" }, "Start the dashboard as ", el("code", {}, "penstock serve dashboard app.py"), " to see an app's processors before they run."));
 }

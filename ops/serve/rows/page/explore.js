@@ -17,7 +17,7 @@ const results = el("div", { class: "results" });
 let asked = 0;
 let plot = null;
 
-const SERVER = { name: "Scuba server", command: "penstock scuba serve" };
+const SERVER = { name: "Scuba server", command: "penstock serve scuba" };
 const post = (path, query) => request(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(query) }, SERVER);
 
 function showError(error) {

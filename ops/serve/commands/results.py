@@ -1,4 +1,4 @@
-"""`penstock serve`: answers queries for results of processors over HTTP."""
+"""`penstock serve results`: answers queries for results of processors over HTTP."""
 
 from __future__ import annotations
 
@@ -11,15 +11,12 @@ import typer
 from ....processors import PenstockError, counted
 from ....processors.apps import AppName
 from ...deploy import deployed_processors
-from ...http import Access, listening_at, read_secret, url_of
+from ...http import listening_at, url_of
 from ...kernel import node_of
 from ...shell import (
-    DEFAULT_FOLDER,
-    Folder,
-    Kafka,
+    Connection,
     ProtectedHost,
     TlsOptions,
-    connect,
     note,
     parse_span,
     stop_on_signals,
@@ -27,7 +24,7 @@ from ...shell import (
 )
 from ...status import Observer
 from ..results import FreshnessReader, ReadCounter, ResultFollower, served_processors
-from .access_options import RESULTS, ResultsToken
+from .server_options import RESULTS, ResultsToken, access_to, port_option
 
 DEFAULT_PORT = 8730
 
@@ -37,7 +34,7 @@ class ServerMissing(PenstockError):
 
 
 @with_option_groups
-def serve(
+def results(
     target: Annotated[str, typer.Argument(metavar="APP[:PROCESSOR]", help="An app: a .py or .sql file, or a module.")],
     processors: Annotated[
         list[str] | None,
@@ -48,22 +45,21 @@ def serve(
         ),
     ] = None,
     host: ProtectedHost = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port; 0 for a free one.", min=0, max=65_535)] = DEFAULT_PORT,
+    port: Annotated[int, port_option(DEFAULT_PORT)] = DEFAULT_PORT,
     token_file: ResultsToken = None,
     *,
     tls: TlsOptions,
     keep: Annotated[
         str, typer.Option(help="How long a window is kept in memory after its last change, if Kafka keeps it as long.")
     ] = "7d",
-    kafka: Kafka = None,
-    folder: Folder = DEFAULT_FOLDER,
+    connection: Connection,
 ) -> None:
     """Answer queries for results by key, window and rank over HTTP with JSON, until Ctrl-C.
 
     It reads the categories that the processors write, into memory. So it needs no worker, and answers with the lag when workers stop. Start
     several on different ports for more queries. /openapi.json describes the requests; `penstock query` and Grafana send them.
 
-    Example: penstock serve shop.sql views_per_page
+    Example: penstock serve results shop.sql views_per_page
     """
     try:
         # Only this command needs the server, which is an extra.
@@ -74,11 +70,11 @@ def serve(
             "'penstock[serve]'`."
         ) from error
     certificate = tls.certificate()
-    access = Access(RESULTS, read_secret(token_file, RESULTS.variable)).for_host(host)
+    access = access_to(RESULTS, token_file, host)
     name = AppName.parse(target)
     app = name.whole.load()
     served = served_processors(app, [*([] if name.processor is None else [name.processor]), *(processors or ())])
-    bus = connect(kafka, folder)
+    bus, folder = connection.open(), connection.folder
     follower = ResultFollower(served, bus, parse_span(keep))
     nodes = [node_of(processor) for processor in app.processors]
     freshness = FreshnessReader(
