@@ -1,4 +1,4 @@
-"""`penstock dead-letters`: lists, shows, retries, exports and drops dead letters."""
+"""`penstock dead-letters`: shows, retries and drops dead letters."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ from ..shell import (
     parse_span,
     print_json,
     print_table,
+    processor_name,
     with_option_groups,
 )
 from .handling import HandlingResult, Selection, drop, other_readers, retry
 from .letters import Letter, LetterState, group_letters, letter_at, processors_with_letters, read_letters
 from .row_retry import RowRetry
 
-app = typer.Typer(help="List, show, retry, export and drop dead letters.", no_args_is_help=True)
+app = typer.Typer(help="Show, retry and drop dead letters.", no_args_is_help=True)
 
 Processor = Annotated[str, typer.Argument(metavar="PROCESSOR", help="The name of the processor.")]
 Offset = Annotated[
@@ -48,22 +49,75 @@ Since = Annotated[
 All = Annotated[bool, typer.Option("--all", help="All pending letters.")]
 
 
-@app.command("list")
+@app.command()
 @with_option_groups
-def list_(
+def show(
     target: Annotated[
         str | None,
-        typer.Argument(metavar="[APP|PROCESSOR]", help="The default is all processors.", show_default=False),
+        typer.Argument(
+            metavar="[APP|PROCESSOR]", help="Its dead letters; the default is all processors.", show_default=False
+        ),
+    ] = None,
+    offset: Annotated[
+        int | None, typer.Argument(help="The letter at this offset, in full.", min=0, show_default=False)
     ] = None,
     *,
+    last: Annotated[
+        int | None, typer.Option(help="This number of the newest letters, in full.", min=1, show_default=False)
+    ] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write pending letters to this file, one per line as JSON. Keys, messages and headers are Base64.",
+            show_default=False,
+        ),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="With --to: handled letters, too.")] = False,
     connection: Connection,
     json: AsJson = False,
 ) -> None:
-    """List dead letters by reason, with the numbers of pending, retried and dropped ones. # stands for numbers in a reason.
+    """Count dead letters by reason: pending, retried and dropped ones. # stands for numbers in a reason.
 
-    Example: penstock dead-letters list examples/flights/app.py
+    Example: penstock dead-letters show examples/flights/app.py
+
+    An offset or --last shows letters in full: the reason, the traceback, the origin and the message. Control characters are escaped.
+
+    Example: penstock dead-letters show delays --last 1
+
+    Example: penstock dead-letters show delays --to letters.jsonl
     """
+    chosen = [each for each in (offset, last, to) if each is not None]
+    if len(chosen) > 1:
+        raise typer.BadParameter("An offset, --last and --to exclude each other. Leave all but one of them out.")
+    if to is not None:
+        expect_no_source(to)
+    elif every:
+        raise typer.BadParameter("--all needs --to, the file for all letters.")
     bus = connection.open()
+    if not chosen:
+        _show_groups(bus, target, json=json)
+        return
+    processor = processor_name(target)
+    if processor is None:
+        raise typer.BadParameter("name the processor of the letters. `penstock dead-letters show` lists all.")
+    if to is not None:
+        _export(bus, processor, to, every=every)
+        return
+    letters = [letter_at(bus, processor, offset)] if offset is not None else _newest(bus, processor, last or 1)
+    if not letters:
+        note(f"{processor} has no dead letters.")
+    for letter in letters:
+        if json:
+            print_json(_exported(letter))
+        else:
+            out.out(printable("\n".join(_lines(letter))) + "\n", highlight=False)
+
+
+def _newest(bus: Bus, processor: str, count: int) -> list[Letter]:
+    return list(read_letters(bus, processor))[-count:]
+
+
+def _show_groups(bus: Bus, target: str | None, *, json: bool) -> None:
     groups = [group for name in _names(bus, target) for group in group_letters(name, read_letters(bus, name))]
     if json:
         print_json([msgspec.structs.asdict(group) for group in groups])
@@ -100,39 +154,6 @@ def _names(bus: Bus, target: str | None) -> list[str]:
 
 def _span(first_ms: int, last_ms: int) -> tuple[str, str]:
     return format_time(first_ms), format_time(last_ms)
-
-
-@app.command()
-@with_option_groups
-def show(
-    processor: Processor,
-    offset: Annotated[
-        int | None, typer.Argument(help="The letter's offset in the dead letters.", min=0, show_default=False)
-    ] = None,
-    *,
-    last: Annotated[int | None, typer.Option(help="The newest letters.", min=1, show_default=False)] = None,
-    connection: Connection,
-    json: AsJson = False,
-) -> None:
-    """Show letters: the reason, the traceback, the origin and the message. Control characters are escaped.
-
-    Example: penstock dead-letters show delays --last 1
-    """
-    if (offset is None) == (last is None):
-        raise typer.BadParameter("Name an offset or --last, and not both.")
-    bus = connection.open()
-    letters = (
-        [letter_at(bus, processor, offset)]
-        if offset is not None
-        else list(read_letters(bus, processor))[-(last or 1) :]
-    )
-    if not letters:
-        note(f"{processor} has no dead letters.")
-    for letter in letters:
-        if json:
-            print_json(_exported(letter))
-        else:
-            out.out(printable("\n".join(_lines(letter))) + "\n", highlight=False)
 
 
 def _lines(letter: Letter) -> list[str]:
@@ -227,25 +248,12 @@ def _retried_processor(target: str, folder: Path) -> type[DeclaredProcessor]:
     return stand_in_for(target, [declared[category] for category in version.shape.inputs])
 
 
-@app.command()
-@with_option_groups
-def export(
-    processor: Processor,
-    to: Annotated[Path, typer.Option(help="The file, with one letter per line as JSON.")],
-    *,
-    every: Annotated[bool, typer.Option("--all", help="Handled letters, too.")] = False,
-    connection: Connection,
-) -> None:
-    """Write pending letters to a file of JSON lines. Keys, messages and headers are Base64.
-
-    Example: penstock dead-letters export delays --to letters.jsonl
-    """
-    expect_no_source(to)
-    letters = read_letters(connection.open(), processor)
+def _export(bus: Bus, processor: str, to: Path, *, every: bool) -> None:
+    """Write pending letters, or every letter, to a file."""
     count = 0
     try:
         with to.open("w", encoding="utf-8") as file:
-            for letter in letters:
+            for letter in read_letters(bus, processor):
                 if every or letter.mark is None:
                     file.write(msgspec.json.encode(_exported(letter)).decode() + "\n")
                     count += 1

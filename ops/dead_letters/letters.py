@@ -141,7 +141,7 @@ def read_letters(
     if not bus.catalog.topics([category]):
         raise NoDeadLetters(
             f"There is no category {category}: no worker of a processor {processor} has run on this Kafka cluster. Check the name with "
-            "`penstock dead-letters list`."
+            "`penstock dead-letters show`."
         )
     first, last = bus.catalog.describe(category).starts[0], bus.catalog.stable_ends(category)[0]
     start, end = max(first, start or 0), last if end is None else min(last, end)

@@ -345,7 +345,7 @@ def _dead_letters(status: ProcessorStatus) -> Iterator[Problem]:
         yield Problem(
             Severity.NOTE,
             "dead letters",
-            f"{_count(status.dead_letters)} of this processor {_are(status.dead_letters)} pending; none is recent. List them with `penstock dead-letters list "
+            f"{_count(status.dead_letters)} of this processor {_are(status.dead_letters)} pending; none is recent. List them with `penstock dead-letters show "
             f"{status.node.name}`.",
         )
     if rate > 0:

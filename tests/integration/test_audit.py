@@ -18,7 +18,6 @@ from penstock.ops.shell.command_line.root import commands_of
 
 CHANGING = {
     "alerts silence",
-    "alerts unsilence",
     "backfill",
     "bootstrap",
     "category create",
@@ -42,7 +41,6 @@ CHANGING = {
     "state migrate",
     "unclone",
     "undeploy",
-    "watermark forget",
     "watermark set",
 }
 RUNNING = {"alerts run", "archive run", "autoscale", "pipe", "run", "snapshot schedule"}
@@ -56,14 +54,11 @@ READING = {
     "archive status",
     "audit",
     "bisect",
-    "category describe",
+    "category show",
     "category infer",
-    "category list",
     "category tail",
     "compare",
     "config show",
-    "dead-letters export",
-    "dead-letters list",
     "dead-letters show",
     "deployments",
     "dev status",
@@ -75,19 +70,17 @@ READING = {
     "serve dashboard",
     "serve metrics",
     "serve results",
-    "snapshot describe",
-    "snapshot list",
+    "snapshot show",
     "sql explain",
     "sql from-query",
     "sql infer",
     "sql shell",
     "sql test",
-    "state inspect",
     "state get",
     "state diff",
     "explain",
     "logs",
-    "state list",
+    "state show",
     "state verify",
     "status",
     "watermark show",
@@ -128,7 +121,7 @@ def test_each_change_is_recorded_once_with_its_user_and_outcome(cli: Cli, prefix
     assert cli("category", "create", name).returncode == 1
     cli.ok("category", "resize", name, "4", "--stateless", "--dry-run")
     cli.ok("category", "resize", name, "4", "--stateless")
-    cli.ok("category", "describe", name)
+    cli.ok("category", "show", name)
     assert cli("category", "delete", name, stdin="n\n").returncode == 1
     cli.ok("category", "delete", name, "--yes")
     found = entries(cli, name)

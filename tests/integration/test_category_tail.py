@@ -1,4 +1,4 @@
-"""`penstock category tail` with its filters, and the notes of `category describe`, on a real broker."""
+"""`penstock category tail` with its filters, and the notes of `category show`, on a real broker."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_the_timestamps_of_producers_are_a_note_of_the_description(
         f"class Seen(ps.Stateless):\n    name, reads = '{prefix}.seen', orders\n    def process(self, event): return []\n"
     )
     kafka_bus.catalog.create(CategorySpec(name, 1, settings={"message.timestamp.type": "CreateTime"}))
-    foreign, own = cli("category", "describe", name), cli("category", "describe", orders)
+    foreign, own = cli("category", "show", name), cli("category", "show", orders)
     created, run = cli("category", "create", str(app)), cli("run", str(app), "--until-end")
     words = "come from its producers"
 

@@ -28,7 +28,7 @@ def test_letters_are_shown_dropped_exported_and_retried_once(cli: Cli, app: Path
     shown = cli.ok("dead-letters", "show", sums, "--last", "3")
     cli.ok("dead-letters", "drop", sums, "--reason", "eve", "--because", "a test user", "--yes")
     pending.append(reported())
-    cli.ok("dead-letters", "export", sums, "--to", str(letters))
+    cli.ok("dead-letters", "show", sums, "--to", str(letters))
     correct(app)
     declined = cli("dead-letters", "retry", str(app), "--all", stdin="n\n")
     cli.ok("dead-letters", "retry", str(app), "--all", "--yes")

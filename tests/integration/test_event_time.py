@@ -143,7 +143,7 @@ def test_an_external_watermark_completes_windows(
     worker.communicate(timeout=60)
     back = cli("watermark", "set", f"{prefix}.readings", "2023-11-14T22:00", "--as", "gateway")
     shown = cli.ok("watermark", "show", f"{prefix}.readings")
-    cli.ok("watermark", "forget", f"gateway:{prefix}.readings")
+    cli.ok("watermark", "set", "--as", f"gateway:{prefix}.readings", "--forget")
 
     assert back.returncode == 1
     assert "cannot go back to" in back.stderr
@@ -157,7 +157,7 @@ def test_an_external_watermark_completes_windows(
     [
         (["set", "nothing", "2013-01-01"], "There is no category nothing"),
         (["set", "nothing", "tomorrow"], "neither an offset"),
-        (["forget", "unknown"], "unknown has set no watermarks"),
+        (["set", "--as", "unknown", "--forget"], "unknown has set no watermarks"),
     ],
 )
 def test_errors_say_what_to_do(cli: Cli, arguments: list[str], expected: str) -> None:

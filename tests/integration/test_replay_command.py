@@ -28,7 +28,7 @@ def test_a_replay_beside_a_live_worker_disturbs_nothing(
         wait_until(lambda: sum(catalog.ends(name).values()) == sum(catalog.ends(f"{prefix}.large").values()))
 
     def backed_up() -> bool:
-        shards = json.loads(cli.ok("state", "list", name, "--backup", "backups", "--json"))
+        shards = json.loads(cli.ok("state", "show", name, "--backup", "backups", "--json"))
         positions = [shard["backups"]["position"] for shard in shards if shard["backups"]]
         kept = [position.get("offsets") for position in positions if position]
         ends = catalog.ends(f"{prefix}.large")

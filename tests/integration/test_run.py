@@ -218,7 +218,7 @@ def test_an_unreachable_broker_is_named(cli: Cli, app: Path) -> None:
 
 
 COMMANDS_THAT_DO_NOT_WAIT = (
-    ("category", "list"),
+    ("category", "show"),
     ("status",),
     ("alerts", "list"),
     ("serve", "metrics", "--once"),

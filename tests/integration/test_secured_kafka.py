@@ -117,7 +117,7 @@ def occurrences(secret: str, completed: list[subprocess.CompletedProcess[str]], 
         ({"ssl_ca_location": None}, "certificate"),
     ],
 )
-@pytest.mark.parametrize("command", ["category list", "category create another"])
+@pytest.mark.parametrize("command", ["category show", "category create another"])
 def test_an_authentication_failure_gives_advice_and_hides_the_password(
     secured: SecuredKafka,
     tmp_path: Path,
@@ -148,7 +148,7 @@ def test_a_client_without_tls_is_advised_to_enable_it(
     monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
     monkeypatch.setattr(catalog, "ANSWER_LIMIT_S", 1.0)
     (tmp_path / "plain.toml").write_text(secured.configuration(security_protocol="PLAINTEXT"))
-    command = ["category", "list", "--config", str(tmp_path / "plain.toml")]
+    command = ["category", "show", "--config", str(tmp_path / "plain.toml")]
     with pytest.raises(BusUnreachable, match=r"security\.protocol"):
         CliRunner().invoke(app, command, catch_exceptions=False)
 

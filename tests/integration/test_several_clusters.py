@@ -135,8 +135,8 @@ def test_commands_use_the_declared_cluster(here: Cli, prefix: str) -> None:
         stdin='{"meter": "m", "at": 1700000000000, "litres": 2}',
     )
     here.ok("run", "app.py", "--until-end")
-    shown = json.loads(here.ok("category", "describe", f"{prefix}.large", "--cluster", "billing", "--json"))
-    on_main = json.loads(here.ok("category", "describe", f"{prefix}.large", "--json"))
+    shown = json.loads(here.ok("category", "show", f"{prefix}.large", "--cluster", "billing", "--json"))
+    on_main = json.loads(here.ok("category", "show", f"{prefix}.large", "--json"))
     replayed = here("replay", "app.py:Totals", "--from", "0", "--against", "live")
 
     assert (shown["buckets"], shown["events"]) == (2, 2)

@@ -254,7 +254,7 @@ def test_snapshots_are_listed_described_and_deleted(
 ) -> None:
     """They are refused where they are not possible, with what to do."""
     app = make_app("EXACTLY_ONCE")
-    nothing = cli("snapshot", "list", "--backup", "place")
+    nothing = cli("snapshot", "show", "--backup", "place")
     without_store = cli("snapshot", "take", str(app))
     workers = [cli.start("run", "--backup", "place", f"{app}:{name}") for name in ("Split", "Users", "Items")]
     cli.ok("category", "send", f"{prefix}.orders", "--app", str(app), stdin=order_lines(0))
@@ -265,13 +265,13 @@ def test_snapshots_are_listed_described_and_deleted(
     running = cli("snapshot", "restore", str(app), taken["id"], "--backup", "place", "--yes")
     stop(*workers)
     stored = SnapshotStore(LocalFileStore(cli.folder / "place")).read("shop", taken["id"])
-    listed = json.loads(cli.ok("snapshot", "list", "--backup", "place", "--json"))
-    described = cli.ok("snapshot", "describe", str(app), taken["id"], "--backup", "place")
-    unknown = cli("snapshot", "describe", str(app), "20200101T000000-0000", "--backup", "place")
+    listed = json.loads(cli.ok("snapshot", "show", "--backup", "place", "--json"))
+    described = cli.ok("snapshot", "show", str(app), taken["id"], "--backup", "place")
+    unknown = cli("snapshot", "show", str(app), "20200101T000000-0000", "--backup", "place")
     app.write_text(app.read_text().replace("state = by_user, by_item, int", "state = by_user, by_item, float"))
     changed = cli("snapshot", "restore", str(app), taken["id"], "--backup", "place", "--yes")
     cli.ok("snapshot", "delete", str(app), taken["id"], "--backup", "place")
-    after = json.loads(cli.ok("snapshot", "list", "--backup", "place", "--json"))
+    after = json.loads(cli.ok("snapshot", "show", "--backup", "place", "--json"))
 
     assert "There are no snapshots" in nothing.stderr
     assert "--backup" in without_store.stderr
@@ -337,7 +337,7 @@ def test_a_clone_made_under_load_reaches_the_results_of_the_original(
     with_spark = cli("compare", f"{app}@staging:Split", "--master", "local")
     again = cli("clone", str(app), str(taken["id"]), "--as", "staging", "--backup", "place")
     cli.ok("unclone", f"{app}@staging", "--yes", "--backup", "place")
-    left = json.loads(cli.ok("category", "list", "--json"))
+    left = json.loads(cli.ok("category", "show", "--json"))
 
     assert "There is no staging." in never_made.stderr
     assert made["categories"][f"{prefix}.sums"] == f"staging.{prefix}.sums"

@@ -109,7 +109,7 @@ def test_a_tried_query_returns_the_rows_of_another_database(shop: Shop) -> None:
 
 def test_the_shell_runs_one_statement_after_the_other(shop: Shop, cli: Cli) -> None:
     """A mistake is shown with its place, and the next statement runs. Nothing is written to Kafka."""
-    before = cli.ok("category", "list")
+    before = cli.ok("category", "show")
     done = cli(
         "sql",
         "shell",
@@ -131,7 +131,7 @@ def test_the_shell_runs_one_statement_after_the_other(shop: Shop, cli: Cli) -> N
     assert str(count) in done.stdout.splitlines()[-1].split()
     assert customer
     assert "Traceback" not in done.stderr
-    assert cli.ok("category", "list") == before
+    assert cli.ok("category", "show") == before
 
 
 def test_the_archive_is_queried_with_duckdb(shop: Shop, cli: Cli, prefix: str) -> None:

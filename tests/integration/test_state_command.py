@@ -172,9 +172,9 @@ def test_list_shows_states_and_backups(command: Cli, root: Path, place: LocalFil
     manifest = back_up(place, root, totals, 0)
     fill_totals(root, totals, 0, offset=8)
     fill_totals(root, totals, 1, offset=1234)
-    table = command.ok("state", "list", "--backup", "place")
-    first, second = json.loads(command.ok("state", "list", "totals", "--backup", "place", "--json"))
-    here = json.loads(command.ok("state", "list", "--json"))
+    table = command.ok("state", "show", "--backup", "place")
+    first, second = json.loads(command.ok("state", "show", "totals", "--backup", "place", "--json"))
+    here = json.loads(command.ok("state", "show", "--json"))
 
     assert "readings 1,234" in table
     assert (first["local"]["position"], first["local"]["in_use"]) == ({"offsets": {"readings": 8}}, False)
@@ -207,8 +207,8 @@ def test_list_shows_the_age_of_backups(command: Cli, root: Path, place: LocalFil
     fill_totals(root, totals, 1, offset=8)
     lost = next(file for file in back_up(place, root, totals, 3).files if file.name.endswith(".sst"))
     place.delete(ShardBackups(place, "totals", 3).file_path(lost.stored))
-    shown = command("state", "list", "--backup", "place")
-    found = json.loads(command.ok("state", "list", "--backup", "place", "--json"))
+    shown = command("state", "show", "--backup", "place")
+    found = json.loads(command.ok("state", "show", "--backup", "place", "--json"))
     took_s = time.monotonic() - began_s
     rows = [line for line in shown.stdout.splitlines() if line.startswith("totals")]
 
@@ -229,9 +229,9 @@ def test_list_shows_the_age_of_backups(command: Cli, root: Path, place: LocalFil
 
 def test_list_says_what_it_has_not_found(command: Cli, root: Path) -> None:
     """It names the place without backups and the folder without states."""
-    empty = command("state", "list", "--backup", "nosuch")
+    empty = command("state", "show", "--backup", "nosuch")
     fill_totals(root, declared(command.folder, "Totals"))
-    local = command("state", "list", "--backup", "nosuch")
+    local = command("state", "show", "--backup", "nosuch")
 
     assert empty.stderr == "There are no backups at nosuch.\nThere are no states in .penstock/state.\n"
     assert local.stderr.startswith("There are no backups at nosuch.\n")
@@ -246,7 +246,7 @@ def test_a_backup_without_an_interval_is_not_reported_as_late(command: Cli, root
     aged = msgspec.structs.replace(manifest, time_ms=manifest.time_ms - 72 * HOUR)
     place.write(ShardBackups(place, "totals", 0).manifest_path(manifest.id), [aged.encode()])
     fill_totals(root, totals, offset=8)
-    shown = command("state", "list", "--backup", "place")
+    shown = command("state", "show", "--backup", "place")
 
     assert "3 days ago" in shown.stdout
     assert "late" not in shown.stdout
@@ -257,8 +257,8 @@ def test_list_reads_the_state_of_a_running_worker(command: Cli, root: Path) -> N
     """It does not disturb the worker, and shows the position that the worker saved last."""
     me = identity_of(declared(command.folder, "Totals"), 0)
     with worker(root, me):
-        first = json.loads(command.ok("state", "list", "--json"))[0]
-        table = command.ok("state", "list")
+        first = json.loads(command.ok("state", "show", "--json"))[0]
+        table = command.ok("state", "show")
 
     assert first["local"]["in_use"] is True
     assert first["local"]["position"] == {"offsets": {"readings": 99}}
@@ -273,7 +273,7 @@ def test_list_shows_a_damaged_state_beside_the_others(command: Cli, root: Path) 
     database = current(shard_folder(root, identity_of(totals, 0)))
     assert database is not None
     next(database.glob("MANIFEST-*")).write_bytes(b"nothing of RocksDB's")
-    done = command("state", "list")
+    done = command("state", "show")
 
     assert "readings 5" in done.stdout
     assert "is damaged" in done.stderr
@@ -409,8 +409,8 @@ def test_inspect_decodes_the_state_of_a_running_worker(command: Cli, root: Path)
     with opened(root, totals, 0) as state:
         state.prepare(Delta({"readings": 5}, StatePosition({"readings": 7}), {b"m1": None}))
     with worker(root, identity_of(totals, 0)):
-        shown = command.ok("state", "inspect", "app.py:Totals", "--limit", "2")
-        found = json.loads(command.ok("state", "inspect", "app.py:Totals", "--key", "m2", "--json"))
+        shown = command.ok("state", "show", "app.py:Totals", "--limit", "2")
+        found = json.loads(command.ok("state", "show", "app.py:Totals", "--key", "m2", "--json"))
 
     assert '{"litres": 10, "readings": 1}' in shown
     assert "m2" not in shown
@@ -431,9 +431,9 @@ def test_inspect_decodes_windows(command: Cli, root: Path, place: LocalFileStore
     manifest = back_up(place, root, hours, 1)
     with opened(root, hours, 1) as state:
         state.save({encode_window_key("a", 0): None})
-    shown = command.ok("state", "inspect", "app.py:Hours", "--key", "a")
+    shown = command.ok("state", "show", "app.py:Hours", "--key", "a")
     options = ["--bucket", "1", "--backup", "place", "--backup-id", str(manifest.id), "--json"]
-    found = json.loads(command.ok("state", "inspect", "app.py:hours", "--key", "a", *options))
+    found = json.loads(command.ok("state", "show", "app.py:hours", "--key", "a", *options))
 
     assert "1970-01-01 01:00:00 to 1970-01-01 02:00:00  1.5" in shown
     assert "1970-01-01 00:00:00 to" not in shown
@@ -454,8 +454,8 @@ def test_inspect_shows_timers_and_watermarks(command: Cli, root: Path) -> None:
         time = ShardTime({"readings": BoundedOutOfOrderness()}, state)
         time.observe("readings", [HOUR // 2])
         state.save_together(pending.drain() | time.drain(), StatePosition({"readings": 1}))
-    shown = command.ok("state", "inspect", "app.py:Totals", "--bucket", "0")
-    found = json.loads(command.ok("state", "inspect", "app.py:Totals", "--bucket", "0", "--key", "m1", "--json"))
+    shown = command.ok("state", "show", "app.py:Totals", "--bucket", "0")
+    found = json.loads(command.ok("state", "show", "app.py:Totals", "--bucket", "0", "--key", "m1", "--json"))
 
     assert "readings 1970-01-01 00:30:00" in shown
     assert re.search(r"01:00:00 +m1 +after 1.*02:00:00 +m2.*03:00:00 +m1 +after 3", shown, re.DOTALL)
@@ -467,7 +467,7 @@ def test_inspect_refuses_a_different_state_layout(command: Cli, root: Path) -> N
     """The error compares the stored type with the declared one."""
     fill_totals(root, declared(command.folder, "Totals"))
     (command.folder / "app.py").write_text(APP.replace("state = readings, Total", "state = readings, int"))
-    done = command("state", "inspect", "app.py:Totals")
+    done = command("state", "show", "app.py:Totals")
 
     assert done.returncode == 1
     assert "has another type: it contains Total by meter" in done.stderr
@@ -481,7 +481,7 @@ def test_inspect_refuses_a_different_state_layout(command: Cli, root: Path) -> N
     ("arguments", "expected"),
     [
         (["verify"], "No backup store is named"),
-        (["list", "unknown"], "There is no state of a processor 'unknown'"),
+        (["show", "unknown"], "There is no state of processor 'unknown'"),
         (["verify", "--backup", "s3://bucket/x"], "s3 is not supported"),
         (["verify", "--backup", "place"], "Available: none"),
         (["restore", "unknown", "--backup", "place"], "There is no state of processor 'unknown'"),
@@ -490,12 +490,12 @@ def test_inspect_refuses_a_different_state_layout(command: Cli, root: Path) -> N
             "nothing listens at 127.0.0.1:1",
         ),
         (
-            ["list", "--backup", "hdfs://127.0.0.1:1/b", "--webhdfs", "http://127.0.0.1:1"],
+            ["show", "--backup", "hdfs://127.0.0.1:1/b", "--webhdfs", "http://127.0.0.1:1"],
             "nothing listens at 127.0.0.1:1",
         ),
-        (["inspect", "app.py:Large"], "has no state"),
-        (["inspect", "app.py:Missing"], "has no processor 'Missing'"),
-        (["inspect", "app.py:Totals"], "There is no state of processor 'totals'"),
+        (["show", "app.py:Large"], "has no state"),
+        (["show", "app.py:Missing"], "has no processor 'Missing'"),
+        (["show", "app.py:Totals"], "There is no state of processor 'totals'"),
     ],
 )
 def test_errors_say_what_to_do(arguments: list[str], expected: str, command: Cli) -> None:
@@ -513,13 +513,13 @@ def test_a_state_in_another_format_is_named(command: Cli, root: Path) -> None:
     totals = declared(command.folder, "Totals")
     with opened(root, totals, 0) as state:
         state._families["identity"][b"identity"] = json.dumps({"format": 99}).encode()
-    done = command("state", "inspect", "app.py:Totals")
+    done = command("state", "show", "app.py:Totals")
 
     assert done.returncode == 1
     assert "has format 99" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["list", "verify", "restore", "inspect"])
+@pytest.mark.parametrize("name", ["show", "verify", "restore"])
 def test_each_command_has_an_example(name: str, command: Cli) -> None:
     """Its help shows one."""
     assert f"Example: penstock state {name}" in command.ok("state", name, "--help")
@@ -534,9 +534,9 @@ def test_state_commands_work_on_hdfs(command: Cli, root: Path, tmp_path_factory:
         where = ["--backup", f"{endpoints['rpc']}/backups", "--webhdfs", endpoints["webhdfs"]]
         manifest = back_up(open_file_store(where[1], where[3]), root, totals)
         fill_totals(root, totals, offset=50)
-        listed = json.loads(command.ok("state", "list", "--json", *where))
+        listed = json.loads(command.ok("state", "show", "--json", *where))
         verified = json.loads(command.ok("state", "verify", "--json", *where))
-        seen = command.ok("state", "inspect", "app.py:Totals", "--backup-id", str(manifest.id), *where)
+        seen = command.ok("state", "show", "app.py:Totals", "--backup-id", str(manifest.id), *where)
         command.ok("state", "restore", "totals", *where)
     with opened(root, totals, 0) as state:
         position = state.position()
@@ -604,7 +604,7 @@ def test_a_run_to_the_end_backs_up_its_final_state(cli: Cli, app: Path, prefix: 
     cli.ok("category", "send", f"{prefix}.large", "--app", str(app), stdin=readings(100))
     target = f"{app}:Totals"
     cli.ok("run", target, "--until-end", "--backup", "place")
-    listed = json.loads(cli.ok("state", "list", f"{prefix}.totals", "--backup", "place", "--json"))
+    listed = json.loads(cli.ok("state", "show", f"{prefix}.totals", "--backup", "place", "--json"))
     cli.ok("category", "send", f"{prefix}.large", "--app", str(app), stdin=readings(100))
     (cli.folder / "file").touch()
     failed = cli("run", target, "--until-end", "--backup", "file/place", "--stop-within", "1")

@@ -88,7 +88,7 @@ def test_every_client_gets_tokens_and_new_ones_before_they_expire(
 def test_a_function_that_returns_no_token_is_named(penstock: Cli, bootstrap: str, function: str, says: str) -> None:
     """The log names it; the error of the command does not blame the brokers alone."""
     (penstock.folder / "penstock.toml").write_text(configuration(bootstrap, function))
-    done = penstock("category", "list")
+    done = penstock("category", "show")
 
     assert done.returncode == 1
     assert f"The token function {function} failed: " in done.stderr

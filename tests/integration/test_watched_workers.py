@@ -100,7 +100,7 @@ def test_a_processor_that_never_ran_is_shown_with_its_lag(cli: Cli, app: Path, p
     shown = cli.ok("status", str(app))
 
     assert "No worker runs it, and its backlog is 10 events" in shown
-    assert cli("alerts", "unsilence", "nothing").returncode == 1
+    assert cli("alerts", "silence", "--end", "nothing").returncode == 1
 
 
 def test_status_shows_what_standbys_can_take_over(

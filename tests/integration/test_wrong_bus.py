@@ -57,7 +57,7 @@ def test_local_state_of_a_recreated_category_is_refused(
     recreated()
 
     def look() -> tuple[list[Any], object, object]:
-        shards = json.loads(cli.ok("state", "list", processor, "--json"))
+        shards = json.loads(cli.ok("state", "show", processor, "--json"))
         kept = [(shard["bucket"], shard["local"]["position"], shard["local"]["keys"]) for shard in shards]
         written = kafka_bus.catalog.describe(f"{prefix}.hours").ends
         return kept, written, kafka_bus.catalog.committed(processor, f"{prefix}.readings")

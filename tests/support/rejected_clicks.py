@@ -49,7 +49,7 @@ def totals(cli: Cli, prefix: str) -> dict[str, list[int]]:
 
 def counts(cli: Cli, processor: str) -> tuple[int, int, int]:
     """Return the numbers of pending, retried and dropped letters."""
-    groups = json.loads(cli.ok("dead-letters", "list", processor, "--json"))
+    groups = json.loads(cli.ok("dead-letters", "show", processor, "--json"))
     return (
         sum(group["pending"] for group in groups),
         sum(group["retried"] for group in groups),

@@ -315,10 +315,10 @@ def test_only_commands_with_hdfs_need_its_variables(monkeypatch: pytest.MonkeyPa
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     write_config('[hdfs]\nauth = "token"\ntoken = "${HDFS_TOKEN}"\n')
-    assert output_of("state", "list", "--json", app=penstock_app) == []
+    assert output_of("state", "show", "--json", app=penstock_app) == []
 
     with pytest.raises(FileStoreRefuses) as refused:
-        output_of("state", "list", "--backup", "hdfs://127.0.0.1:1/backups", app=penstock_app)
+        output_of("state", "show", "--backup", "hdfs://127.0.0.1:1/backups", app=penstock_app)
     assert "penstock.toml, line 3: token in [hdfs] needs the environment variable HDFS_TOKEN" in str(refused.value)
 
 
@@ -341,7 +341,7 @@ def test_kafka_settings_may_be_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_unknown_kafka_setting_is_an_error_with_a_suggestion() -> None:
     """Librdkafka checks all names before the first connection."""
     text = f'kafka = "127.0.0.1:1"\n[kafka-settings]\nsecurity.protocol = "SASL_SSL"\nsasl.pasword = "{SECRET}"\n'
-    message = error_of(text, penstock_app, "category", "list")
+    message = error_of(text, penstock_app, "category", "show")
     assert "penstock.toml, line 4" in message
     assert "Did you mean `sasl.password`?" in message
     assert SECRET not in message
@@ -354,12 +354,12 @@ def test_a_command_connects_to_a_cluster_by_its_name(monkeypatch: pytest.MonkeyP
         'kafka = "127.0.0.1:1"\n[clusters.orders]\nkafka = "127.0.0.1:2"\n[clusters.orders.kafka-settings]\n'
         'security.protocol = "SASL_SSL"\nsasl.pasword = "${KAFKA_PASSWORD}"\n'
     )
-    message = error_of(text, penstock_app, "category", "list", "--cluster", "orders")
+    message = error_of(text, penstock_app, "category", "show", "--cluster", "orders")
     assert "penstock.toml, line 6" in message
     assert "Did you mean `sasl.password`?" in message
     assert SECRET not in message
 
-    message = error_of(text, penstock_app, "category", "list", "--cluster", "order")
+    message = error_of(text, penstock_app, "category", "show", "--cluster", "order")
     assert (
         "--cluster names cluster order, and penstock.toml has no table [clusters.order]. Did you mean `orders`?"
         in message
@@ -587,7 +587,7 @@ def test_help_and_version_need_no_configuration(
 def test_a_number_is_no_address_of_kafka(address: str) -> None:
     """It is refused before the first request, like other addresses without a host."""
     Path("penstock.toml").write_text(f"kafka = {address}\n")
-    done = CliRunner().invoke(penstock_app, ["category", "list"])
+    done = CliRunner().invoke(penstock_app, ["category", "show"])
 
     assert isinstance(done.exception, SettingsRefused)
     assert "'9092' contains no host" in str(done.exception)
@@ -603,7 +603,7 @@ def test_a_file_may_begin_with_a_byte_order_mark() -> None:
 
 def test_an_option_of_all_commands_without_its_value_is_named() -> None:
     """It may stand after the command, so its absence must not make the command its value."""
-    done = CliRunner().invoke(penstock_app, ["category", "list", "--config"])
+    done = CliRunner().invoke(penstock_app, ["category", "show", "--config"])
 
     assert done.exit_code == 2
     assert "The option --config needs a value" in done.output

@@ -92,3 +92,24 @@ def test_ctrl_c_is_caught_before_anything_is_imported() -> None:
     imported = set(done.stdout.split())
     assert "penstock.command" in imported
     assert not imported & {"typing", "enum", "re", "signal", "contextlib", "typer", "penstock.ops.shell.process.start"}
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        ("alerts silence lag", "Name both, or a silence to end with --end."),
+        ("alerts silence lag --end 3f2a9c01", "Leave the alert and --for out."),
+        ("watermark set flights", "Write CATEGORY TIME."),
+        ("watermark set flights --forget", "Leave the category out."),
+        ("dead-letters show totals 3 --last 1", "Leave all but one of them out."),
+        ("dead-letters show totals --all", "--all needs --to"),
+        ("dead-letters show --last 1 --kafka 127.0.0.1:1", "name the processor of the letters"),
+        ("state show totals --key ann", "Name the processor as APP:PROCESSOR."),
+    ],
+)
+def test_a_command_with_two_uses_says_which_words_each_needs(words: str, advice: str) -> None:
+    """Nothing is changed or read before."""
+    done = CliRunner().invoke(app, words.split(), env={"COLUMNS": "300", "TERMINAL_WIDTH": "300"})
+
+    assert done.exit_code == 2
+    assert advice in " ".join(done.output.split())

@@ -108,7 +108,7 @@ def test_a_failed_command_logs_its_error_as_json(
     monkeypatch.delenv("PENSTOCK_KAFKA", raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PENSTOCK_LOG_FORMAT", "json")
-    monkeypatch.setattr(sys, "argv", ["penstock", "category", "list"])
+    monkeypatch.setattr(sys, "argv", ["penstock", "category", "show"])
     with pytest.raises(SystemExit) as exit_:
         main()
     [line] = lines(capsys.readouterr().err)

@@ -33,7 +33,7 @@ def test_the_outputs_of_a_replay_do_not_replace_an_app(source: Path) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [["dead-letters", "export", "totals", "--to"], ["explore", "SELECT 1", "--parquet"]],
+    [["dead-letters", "show", "totals", "--to"], ["explore", "SELECT 1", "--parquet"]],
 )
 def test_exports_do_not_replace_an_app(source: Path, words: list[str]) -> None:
     """They refuse the file before they ask a server."""

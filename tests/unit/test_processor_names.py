@@ -35,7 +35,7 @@ class ClickCounts(ps.Stateful):
         (["rollback"], "click_counts is not deployed"),
         (["logs"], "click_counts"),
         (["deployments"], "click_counts is not deployed"),
-        (["state", "list"], "no state of a processor 'click_counts'"),
+        (["state", "show"], "no state of processor 'click_counts'"),
         (["state", "verify", "--backup", "backups"], "no state of processor 'click_counts'"),
         (["state", "restore", "--backup", "backups"], "no state of processor 'click_counts'"),
     ],

@@ -41,7 +41,7 @@ def test_a_run_with_rejected_events_says_how_many_and_lists_them(capsys: pytest.
     printed = " ".join(capsys.readouterr().err.split())
 
     assert "Totals rejected 1,500 of 2,000 events (75.0%)." in printed
-    assert "`penstock dead-letters list totals`" in printed
+    assert "`penstock dead-letters show totals`" in printed
 
 
 def test_a_run_that_rejected_every_event_fails(capsys: pytest.CaptureFixture[str]) -> None:

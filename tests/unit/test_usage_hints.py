@@ -41,7 +41,7 @@ class Copy(ps.Stateless):
         (["run", "app.py", "-until-end"], "Did you mean `--until-end`?"),
         (["dev", "up", "kafak"], "'services': 'kafak' is not one of 'kafka', 'hdfs'. Did you mean `kafka`?"),
         (["new", "shop", "--template", "count"], "Did you mean `counts`?"),
-        (["topics"], "Did you mean 'category list'?"),
+        (["topics"], "Did you mean 'category show'?"),
         (["category", "deleet", "clicks"], "Did you mean 'delete'?"),
         (["run", "meters.py", "--until-edn"], "--until-end"),
         (["deploy", "meters.py", "--workers", "99999999"], "less than or equal to 10000"),

@@ -465,7 +465,7 @@ class KafkaCatalog:
     def _missing(self, name: str) -> MissingCategory:
         return MissingCategory(
             f"There is no category {name} on the bus at {self._settings.bootstrap}.{did_you_mean(name, self.names())} Create it with `penstock category "
-            "create`; `penstock category list` lists the existing ones."
+            "create`; `penstock category show` lists the existing ones."
         )
 
     def _buckets(self, name: str) -> int:

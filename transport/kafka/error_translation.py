@@ -208,7 +208,7 @@ _PERMANENT: _Meanings = {
     ),
     (
         BucketMismatch,
-        "It was deleted, or has fewer buckets than declared: `penstock category describe` shows which, and `penstock category create` creates it.",
+        "It was deleted, or has fewer buckets than declared: `penstock category show` shows which, and `penstock category create` creates it.",
     ): (KafkaError._UNKNOWN_PARTITION,),
     (
         BusError,
@@ -242,7 +242,7 @@ _PERMANENT: _Meanings = {
             "Kafka's metrics."
         ),
     ): (KafkaError.TOPIC_EXCEPTION,),
-    (CategoryExists, "It was not changed. `penstock category describe` shows its settings."): (
+    (CategoryExists, "It was not changed. `penstock category show` shows its settings."): (
         KafkaError.TOPIC_ALREADY_EXISTS,
     ),
     (OffsetOutOfRange, "Events at this position have expired on the bus."): (

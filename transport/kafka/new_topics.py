@@ -46,7 +46,7 @@ _WITHOUT = {
     DELETE_RETENTION: "a state that is older than half of the cluster's value is rebuilt from all changes",
     MESSAGE_BYTES: "it may accept only smaller messages than its inputs",
 }
-"""What follows if a preferred setting is left out. Workers and `penstock category describe` report it, or act on the cluster's value."""
+"""What follows if a preferred setting is left out. Workers and `penstock category show` report it, or act on the cluster's value."""
 _REFUSALS = frozenset({KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG})
 
 

@@ -119,14 +119,29 @@ def _create_if_missing(bus: Bus, spec: CategorySpec) -> None:
         note(f"Created {spec.name} with {counted(spec.buckets, 'bucket')}.")
 
 
-@app.command("list")
-def list_(cluster: Cluster = None, kafka: Kafka = None, folder: Folder = DEFAULT_FOLDER, json: AsJson = False) -> None:
-    """List the categories in Kafka.
+@app.command()
+def show(
+    name: Annotated[
+        str | None, typer.Argument(help="The category's name; the default is a list of all.", show_default=False)
+    ] = None,
+    cluster: Cluster = None,
+    kafka: Kafka = None,
+    folder: Folder = DEFAULT_FOLDER,
+    json: AsJson = False,
+) -> None:
+    """List the categories in Kafka, or show the settings of one, and the first and last offset of each of its buckets.
 
-    Example: penstock category list
+    Example: penstock category show departures
     """
-    catalog = connect_to(cluster, kafka, folder).catalog
-    states = list(catalog.describe_all(catalog.names()).values())
+    bus = connect_to(cluster, kafka, folder)
+    if name is None:
+        _list(bus, json=json)
+    else:
+        _describe(bus, name, json=json)
+
+
+def _list(bus: Bus, *, json: bool) -> None:
+    states = list(bus.catalog.describe_all(bus.catalog.names()).values())
     if json:
         print_json([_summary(state) for state in states])
         return
@@ -136,19 +151,7 @@ def list_(cluster: Cluster = None, kafka: Kafka = None, folder: Folder = DEFAULT
     )
 
 
-@app.command()
-def describe(
-    name: Name,
-    cluster: Cluster = None,
-    kafka: Kafka = None,
-    folder: Folder = DEFAULT_FOLDER,
-    json: AsJson = False,
-) -> None:
-    """Show a category's settings, and the first and last offset of each bucket.
-
-    Example: penstock category describe departures
-    """
-    bus = connect_to(cluster, kafka, folder)
+def _describe(bus: Bus, name: str, *, json: bool) -> None:
     state = bus.catalog.describe(name)
     if json:
         print_json({**_summary(state), "starts": state.starts, "ends": state.ends})

@@ -137,7 +137,7 @@ def _note_dead_letters(plan: PromotionPlan, bus: Bus) -> None:
             if count:
                 note(
                     f"{counted(count, 'pending dead letter')} of {pair.clone.name} will be removed with the clone. Handle them first (`penstock "
-                    "dead-letters list`), or keep them with --keep."
+                    "dead-letters show`), or keep them with --keep."
                 )
 
 

@@ -51,7 +51,7 @@ app = typer.Typer(
 
 Target = Annotated[str, typer.Argument(metavar="APP", help="The app, as a file or module.", show_default=False)]
 SnapshotId = Annotated[
-    str, typer.Argument(metavar="ID", help="A snapshot of `penstock snapshot list`.", show_default=False)
+    str, typer.Argument(metavar="ID", help="A snapshot of `penstock snapshot show`.", show_default=False)
 ]
 
 
@@ -78,19 +78,31 @@ def take(target: Target, *, backups: BackupLocation, connection: Connection, jso
         )
 
 
-@app.command("list")
+@app.command()
 @with_option_groups
-def list_snapshots(
+def show(
     target: Annotated[str | None, typer.Argument(metavar="[APP]", help="Only this app's.", show_default=False)] = None,
+    snapshot: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="One of them, in detail.", show_default=False)
+    ] = None,
     *,
     backups: BackupLocation,
     json: AsJson = False,
 ) -> None:
-    """List snapshots, newest first. Damaged ones are reported, and left out.
+    """List snapshots, newest first, or show the positions and states of one, and whether all of its files exist. Damaged ones are reported, and left out.
 
-    Example: penstock snapshot list --backup backups
+    Example: penstock snapshot show --backup backups
+
+    Example: penstock snapshot show examples/flights/app.py 20261124T020304-1a2b --backup backups
     """
     store = SnapshotStore(required_store(backups))
+    if target is None or snapshot is None:
+        _list(store, target, json=json)
+    else:
+        _describe(store, target, snapshot, json=json)
+
+
+def _list(store: SnapshotStore, target: str | None, *, json: bool) -> None:
     apps = store.apps() if target is None else [AppName.parse(target).load().name]
     snapshots = [each for name in apps for each in reversed(store.readable(name, print_error))]
     if json:
@@ -117,14 +129,7 @@ def list_snapshots(
     )
 
 
-@app.command()
-@with_option_groups
-def describe(target: Target, snapshot: SnapshotId, *, backups: BackupLocation, json: AsJson = False) -> None:
-    """Show the positions and states of a snapshot, and whether all of its files exist.
-
-    Example: penstock snapshot describe examples/flights/app.py 20261124T020304-1a2b --backup backups
-    """
-    store = SnapshotStore(required_store(backups))
+def _describe(store: SnapshotStore, target: str, snapshot: str, *, json: bool) -> None:
     found = store.read(AppName.parse(target).load().name, snapshot)
     damages = store.damages(found)
     if json:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from json import dumps
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -14,6 +15,7 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from ....processors import human_duration
+from ....processors.apps import names_app
 from ....processors.shard import StatePosition
 from ....state import StateError
 from ....state.backups import (
@@ -79,23 +81,47 @@ Id = Annotated[
 ]
 
 
-@app.command("list")
-def list_(
-    processor: Only = None,
+@app.command()
+def show(
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[PROCESSOR | APP:PROCESSOR]",
+            help="The name of a processor, for its states only; or with its app, for the content of its state.",
+            show_default=False,
+        ),
+    ] = None,
+    bucket: Buckets = None,
+    key: Annotated[str | None, typer.Option(help="This key only.", show_default=False)] = None,
+    limit: Annotated[int, typer.Option(help="The number of values to show of each bucket.", min=0)] = 20,
+    backup_id: Id = None,
     backup: Backup = None,
     webhdfs: WebHdfs = None,
     folder: Folder = DEFAULT_FOLDER,
     json: AsJson = False,
 ) -> None:
-    """List the local states and the backups of shards.
+    """List the local states and the backups of shards. APP:PROCESSOR shows the saved position, keys, windows and values of a state. Workers may run.
 
-    Example: penstock state list --backup hdfs://namenode:8020/backups
+    Example: penstock state show --backup hdfs://namenode:8020/backups
+
+    Example: penstock state show examples/flights/app.py:Scorer --bucket 3 --key JFK
     """
+    if target is not None and names_app(target):
+        _inspect(target, bucket, key, limit, backup_id, backup, webhdfs, folder, json=json)
+        return
+    if (bucket, key, backup_id) != (None, None, None):
+        raise typer.BadParameter(
+            "--bucket, --key and --backup-id are for the content of a state, which its app decodes. Name the processor as APP:PROCESSOR."
+        )
+    _list(target, backup, webhdfs, folder, json=json)
+
+
+def _list(processor: str | None, backup: str | None, webhdfs: str | None, folder: Path, *, json: bool) -> None:
     found = inventory(folder / "state", open_file_store(backup, webhdfs) if backup else None, processor)
     if processor and not found:
         raise StateError(
-            f"There is no state of a processor {processor!r}, neither in {folder / 'state'} nor at {backup or 'a backup store'}. "
-            "`penstock state list` shows all processors."
+            f"There is no state of processor {processor!r}, neither in {folder / 'state'} nor at {backup or 'a backup store'}. "
+            "`penstock state show` shows all processors."
         )
     if json:
         print_json(msgspec.to_builtins(found))
@@ -166,24 +192,18 @@ def restore(
         raise typer.Exit(1)
 
 
-@app.command()
-def inspect(
-    target: Annotated[
-        str, typer.Argument(metavar="APP:PROCESSOR", help="One processor in an app, which is a file or module.")
-    ],
-    bucket: Buckets = None,
-    key: Annotated[str | None, typer.Option(help="This key only.", show_default=False)] = None,
-    limit: Annotated[int, typer.Option(help="The number of values to show of each bucket.", min=0)] = 20,
-    backup_id: Id = None,
-    backup: Backup = None,
-    webhdfs: WebHdfs = None,
-    folder: Folder = DEFAULT_FOLDER,
-    json: AsJson = False,
+def _inspect(
+    target: str,
+    bucket: list[int] | None,
+    key: str | None,
+    limit: int,
+    backup_id: str | None,
+    backup: str | None,
+    webhdfs: str | None,
+    folder: Path,
+    *,
+    json: bool,
 ) -> None:
-    """Show the saved position, keys, windows and values of a state. Workers may run.
-
-    Example: penstock state inspect examples/flights/app.py:Scorer --bucket 3 --key JFK
-    """
     processor, root = only_processor(target), folder / "state"
     inspect_state = state_inspector(processor, key, limit)
     if backup_id is not None:

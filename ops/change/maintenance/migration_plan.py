@@ -204,7 +204,7 @@ class _ShardFinder:
 
 
 _FIND_STATE = (
-    "Run this command on the machine with the state (`--dir`), or name the backup store (`--backup`; `penstock state list` shows its backups). "
+    "Run this command on the machine with the state (`--dir`), or name the backup store (`--backup`; `penstock state show` shows its backups). "
     "If the state is lost, set another `name`, which reads from the first retained event."
 )
 _START_ANEW = (

@@ -205,7 +205,7 @@ def _plan_local(processor: type[Processor], facts: ShardFacts, target: Offsets) 
     if reason is not None:
         raise MaintenanceRefused(
             f"{processor.__name__}, bucket {facts.bucket}: there is no local state or backup from before {_describe(target)}, and {reason}. "
-            "Nothing was changed. Name the backup store (`--backup`; `penstock state list` shows its backups), start from the first retained "
+            "Nothing was changed. Name the backup store (`--backup`; `penstock state show` shows its backups), start from the first retained "
             "event (`--to earliest`) or with an empty state (`--state empty`), or use the archive (`penstock bootstrap`)."
         )
     return count_events(processor, facts, target, ResetMethod.REBUILT, {})
@@ -236,7 +236,7 @@ def _plan_logged(processor: type[Processor], facts: ShardFacts, target: Offsets)
     raise MaintenanceRefused(
         f"{processor.__name__}, bucket {facts.bucket}: there is no backup from before {_describe(target)}. Reading the events again could "
         "produce another state, because it depends on the order of several inputs, the clock, an upstream watermark, or at-most-once state with "
-        "timers or windows. Nothing was changed. Name the backup store (`--backup`; `penstock state list` shows "
+        "timers or windows. Nothing was changed. Name the backup store (`--backup`; `penstock state show` shows "
         "its backups), or choose `--to earliest` or `--state empty`."
     )
 

@@ -100,6 +100,6 @@ def _require_retained(bucket: Bucket, offset: int, catalog: Catalog) -> None:
     start, end = category.starts[bucket.number], category.ends[bucket.number]
     if not start <= offset <= end:
         raise MaintenanceRefused(
-            f"{bucket} has no offset {offset:,}: Kafka retains {start:,} to {end:,}. Nothing was changed. `penstock category describe "
+            f"{bucket} has no offset {offset:,}: Kafka retains {start:,} to {end:,}. Nothing was changed. `penstock category show "
             f"{bucket.category}` shows the retained offsets; `penstock backfill` processes expired events from the archive."
         )

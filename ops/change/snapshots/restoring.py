@@ -170,7 +170,7 @@ def expect_states(snapshot: Snapshot, environment: MaintenanceEnvironment) -> No
     if damages:
         raise SnapshotError(
             f"Snapshot {snapshot.id} is damaged: {damages[0]}{f', and {len(damages) - 1} more' if len(damages) > 1 else ''}. Nothing was changed. "
-            "Use another snapshot: see `penstock snapshot list`."
+            "Use another snapshot: see `penstock snapshot show`."
         )
 
 

@@ -174,13 +174,13 @@ class SnapshotStore:
         except (BackupDamaged, msgspec.MsgspecError) as error:
             raise SnapshotDamaged(
                 f"Snapshot {id_} of {app} at {self.store.location} cannot be read: {error}. Nothing was changed, and the app does not need it. Use another one of "
-                f"`penstock snapshot list`, and delete this one: `penstock snapshot delete APP {id_}`."
+                f"`penstock snapshot show`, and delete this one: `penstock snapshot delete APP {id_}`."
             ) from error
 
     def _missing(self, app: str, id_: str) -> SnapshotError:
         ids, apps = self.ids(app), self.apps()
         if ids:
-            existing = f"It has {', '.join(ids[-5:])}: see `penstock snapshot list`."
+            existing = f"It has {', '.join(ids[-5:])}: see `penstock snapshot show`."
         elif apps:
             existing = f"The snapshots there are of {', '.join(apps)}."
         else:

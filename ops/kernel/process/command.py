@@ -342,7 +342,7 @@ def report_rejections(processor: type[Processor], metrics: Metrics) -> None:
         raise typer.Exit(1)
     note(
         f"{processor.__name__} rejected {rejected:,} of {counted(read, 'event')} ({rejected / read:.1%}). They are in "
-        f"{dead_letters_of(processor).name}; `penstock dead-letters list {processor.name}` shows the reasons."
+        f"{dead_letters_of(processor).name}; `penstock dead-letters show {processor.name}` shows the reasons."
     )
 
 

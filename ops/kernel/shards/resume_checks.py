@@ -154,7 +154,7 @@ def first_available(owner: str, bucket: Bucket, begin: int, start: int, *, from_
     raise OffsetOutOfRange(
         f"{owner} must resume at offset {begin:,} of {bucket}, but the bus keeps that bucket only from offset {start:,} on: "
         f"{counted(start - begin, 'event')} expired. Nothing was changed and nothing was skipped. Choose one: restore a newer backup of its state "
-        "(`penstock state list`, `penstock state restore`); rename the processor and build its state from the warehouse with `penstock "
+        "(`penstock state show`, `penstock state restore`); rename the processor and build its state from the warehouse with `penstock "
         "backfill`; or skip the missing events with `penstock run … --from-earliest`."
     )
 
@@ -217,8 +217,8 @@ def expect_existing(owner: str, bucket: Bucket, offset: int, end: int, witness: 
         "this is the state of another cluster, or the category was deleted and created again, or the bus has lost its last events. "
         "Resuming would skip all events up to that offset, so it does not start. Nothing was read and no state was changed. Choose one: connect "
         "to the cluster of the state (`--kafka`); use the state of this cluster (`--dir`, or `--store` for remote state); restore an earlier "
-        "backup (`penstock state list`, `penstock state restore`); or rename the processor, which then reads from the first event. `penstock "
-        "category list` shows the categories of this cluster."
+        "backup (`penstock state show`, `penstock state restore`); or rename the processor, which then reads from the first event. `penstock "
+        "category show` shows the categories of this cluster."
     )
 
 

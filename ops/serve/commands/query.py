@@ -260,7 +260,7 @@ def _aggregator(target: str) -> type[Aggregator]:
         return processors[0]
     raise AppFileError(
         f"{target} is not an aggregator with `store = penstock.RemoteStore(…)`, so it has no store to query. Name an aggregator, as "
-        "APP.py:PROCESSOR. For local state, use `penstock state inspect`."
+        "APP.py:PROCESSOR. For local state, use `penstock state show`."
     )
 
 

@@ -133,7 +133,7 @@ _ENTRIES: dict[str, dict[str, Entry | Family]] = {
     },
     "Data and state": {
         "category": Entry("categories.commands.category:app", "Create, show, change and delete categories."),
-        "dead-letters": Entry("dead_letters.command:app", "List, show, retry, export and drop dead letters."),
+        "dead-letters": Entry("dead_letters.command:app", "Show, retry and drop dead letters."),
         "state": Entry("change.commands.state:app", "Show, verify, restore and migrate states and their backups."),
         "snapshot": Entry(
             "change.commands.snapshot:app",

@@ -18,9 +18,9 @@ _UNITS = ("second", "minute", "hour", "day", "week")
 _SYNONYMS = {
     **dict.fromkeys(("create", "make", "save"), ("take", "create", "new")),
     **dict.fromkeys(("new", "add"), ("create", "take")),
-    **dict.fromkeys(("ls", "topics"), ("list", "category list")),
+    "topics": ("category show",),
     **dict.fromkeys(("rm", "remove", "destroy"), ("delete", "undeploy")),
-    **dict.fromkeys(("show", "get", "info", "inspect"), ("describe", "show")),
+    **dict.fromkeys(("get", "info", "inspect", "describe", "ls", "list", "export"), ("show", "list")),
     **dict.fromkeys(("consume", "read", "cat", "tail"), ("tail", "category tail")),
     **dict.fromkeys(("produce", "write", "publish", "send"), ("send", "category send")),
     **dict.fromkeys(("start", "exec"), ("run", "up", "deploy")),

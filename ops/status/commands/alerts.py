@@ -301,37 +301,47 @@ def rules(
 @app.command()
 @audited("alerts silence")
 def silence(
-    rule: Annotated[str, typer.Argument(metavar="ALERT", help='Its name; "*" means all alerts.')],
-    duration: Annotated[str, typer.Option("--for", metavar="SPAN", help="The duration: 30m, 2h, 1d.")],
+    rule: Annotated[
+        str | None, typer.Argument(metavar="ALERT", help='Its name; "*" means all alerts.', show_default=False)
+    ] = None,
+    duration: Annotated[
+        str | None, typer.Option("--for", metavar="SPAN", help="The duration: 30m, 2h, 1d.", show_default=False)
+    ] = None,
     processor: Annotated[
         str, typer.Option("--processor", metavar="NAME", help="The processor; the default is all.")
     ] = "*",
     why: Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, for other users.")] = "",
+    end: Annotated[
+        str | None,
+        typer.Option(
+            "--end", metavar="ID", help="End this silence of `penstock alerts list` instead.", show_default=False
+        ),
+    ] = None,
     kafka: Kafka = None,
     folder: Folder = DEFAULT_FOLDER,
 ) -> None:
     """Suppress notifications of an alert for a while. An alert that is still active afterwards notifies then.
 
     Example: penstock alerts silence lag --processor scorer --for 2h --why "the backlog of Monday"
+
+    Example: penstock alerts silence --end 3f2a9c01
     """
+    if end is not None:
+        if (rule, duration) != (None, None):
+            raise typer.BadParameter("--end ends a silence. Nothing was changed. Leave the alert and --for out.")
+        _end_silence(connect(kafka, folder), end)
+        return
+    if rule is None or duration is None:
+        raise typer.BadParameter(
+            "An alert and its --for are missing. Nothing was changed. Name both, or a silence to end with --end."
+        )
     until_ms = int((time.time() + parse_span(duration).total_seconds()) * 1000)
     silenced = Silence(uuid4().hex[:8], rule, processor, until_ms, why)
     write_alerts(connect(kafka, folder), [silence_message(silenced)])
-    note(f"Silenced until {format_time(until_ms)} UTC. `penstock alerts unsilence {silenced.id}` ends it earlier.")
+    note(f"Silenced until {format_time(until_ms)} UTC. `penstock alerts silence --end {silenced.id}` ends it earlier.")
 
 
-@app.command()
-@audited("alerts unsilence")
-def unsilence(
-    id_: Annotated[str, typer.Argument(metavar="ID", help="The ID from `penstock alerts list`.")],
-    kafka: Kafka = None,
-    folder: Folder = DEFAULT_FOLDER,
-) -> None:
-    """End a silence.
-
-    Example: penstock alerts unsilence 3f2a9c01
-    """
-    bus = connect(kafka, folder)
+def _end_silence(bus: Bus, id_: str) -> None:
     if id_ not in read_alerts(bus).silences:
         raise PenstockError(
             f"There is no silence {id_}. Nothing was changed. `penstock alerts list` shows all silences."
