@@ -96,7 +96,7 @@ def deploy_and_load(bus: Bus, few: list[Flight]) -> None:
     send(bus, few)
     until("all of them are processed", caught_up)
     penstock("status", str(APP))
-    penstock("graph", str(APP))
+    penstock("status", str(APP), "--graph", "text")
 
 
 def fall_behind_and_scale_out(bus: Bus, many: list[Flight]) -> None:

@@ -33,7 +33,6 @@ from .options.options import DryRun as DryRun
 from .options.options import First as First
 from .options.options import Folder as Folder
 from .options.options import Kafka as Kafka
-from .options.options import KafkaCluster as KafkaCluster
 from .options.options import Last as Last
 from .options.options import Master as Master
 from .options.options import OneDay as OneDay

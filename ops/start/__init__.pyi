@@ -1,7 +1,4 @@
-from .commands.registry_options import Registry as Registry
-from .commands.registry_options import RegistryCa as RegistryCa
-from .commands.registry_options import RegistryUser as RegistryUser
-from .commands.registry_options import named_registry as named_registry
+from .commands.registry_options import RegistryOptions as RegistryOptions
 from .dev_services.errors import ServiceFailedError as ServiceFailedError
 from .dev_services.errors import last_lines_of as last_lines_of
 from .dev_services.service import MARKER as MARKER

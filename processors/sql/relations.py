@@ -183,7 +183,7 @@ def column_types(text: SqlText, declared: Sequence[ColumnDefinition], needed: Co
             problem = "has no type" if column.type is None else f"has the type {column.type.value}"
             advice = f"Write one of: {', '.join(kind.value for kind in PYTHON_TYPES)}."
             if column.type is None:
-                advice += f" `penstock sql infer {text.name}` writes the types of the topic's messages."
+                advice += f" `penstock category infer {text.name}` writes the types of the topic's messages."
             raise text.refusal(column.position, f"Column {column.name} {problem}.", advice)
         if column.type is SqlType.JSON and (column.name in needed or not column.nullable):
             raise text.refusal(

@@ -171,7 +171,7 @@ def test_operators_and_monitoring_have_the_printed_rights(site: Cli, secured: Se
     replace_grants(secured, printed(site, "monitor"))
     with limited(site, secured):
         assert figures(site) == seen
-        assert "[large]  stopped, backlog 60 events" in site.ok("graph")
+        assert "[large]  stopped, backlog 60 events" in site.ok("status", "--graph", "text")
         evaluating = site.start("alerts", "run", "--every", "1")
         assert evaluating.stderr is not None
         while "evaluates the alerts" not in evaluating.stderr.readline():

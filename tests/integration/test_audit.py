@@ -39,11 +39,10 @@ CHANGING = {
     "snapshot restore",
     "snapshot take",
     "state migrate",
-    "unclone",
     "undeploy",
     "watermark set",
 }
-RUNNING = {"alerts run", "archive run", "autoscale", "pipe", "run", "snapshot schedule"}
+RUNNING = {"alerts run", "archive run", "autoscale", "pipe", "run"}
 """Programs rather than operations; their reports show them."""
 OFFLINE = {"archive compact", "dev down", "dev up", "image", "new", "state restore"}
 """They change files of one machine, or of the warehouse, and work without Kafka."""
@@ -64,7 +63,6 @@ READING = {
     "dev status",
     "doctor",
     "explore",
-    "graph",
     "query",
     "replay",
     "serve dashboard",
@@ -73,7 +71,6 @@ READING = {
     "snapshot show",
     "sql explain",
     "sql from-query",
-    "sql infer",
     "sql shell",
     "sql test",
     "state get",

@@ -53,7 +53,7 @@ READINGS = [{"meter": f"m{n % 3}", "at": 1_700_000_000_000 + n, "litres": 1.0} f
 READING_COMMANDS = [
     "status",
     "status {app}",
-    "graph {app}",
+    "status {app} --graph text",
     "category show",
     "category show other",
     "category tail other --from 0 --no-follow",

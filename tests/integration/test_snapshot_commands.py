@@ -296,7 +296,7 @@ def test_a_schedule_deletes_only_its_own_snapshots(
     wait_until(lambda: have_workers(kafka, prefix))
     by_hand = json.loads(cli.ok("snapshot", "take", str(app), "--backup", "place", "--json"))
     store = SnapshotStore(LocalFileStore(cli.folder / "place"))
-    schedule = cli.start("snapshot", "schedule", str(app), "--every", "1s", "--keep", "2", "--backup", "place")
+    schedule = cli.start("snapshot", "take", str(app), "--every", "1s", "--keep", "2", "--backup", "place")
     seen: set[str] = set()
 
     def has_deleted_two() -> bool:
@@ -336,7 +336,7 @@ def test_a_clone_made_under_load_reaches_the_results_of_the_original(
     compared = json.loads(cli.ok("compare", f"{app}@staging:Split", "--json"))
     with_spark = cli("compare", f"{app}@staging:Split", "--master", "local")
     again = cli("clone", str(app), str(taken["id"]), "--as", "staging", "--backup", "place")
-    cli.ok("unclone", f"{app}@staging", "--yes", "--backup", "place")
+    cli.ok("clone", f"{app}@staging", "--remove", "--yes", "--backup", "place")
     left = json.loads(cli.ok("category", "show", "--json"))
 
     assert "There is no staging." in never_made.stderr

@@ -111,7 +111,7 @@ WINDOW = 5 * 60_000
 
 
 def test_the_figure_of_the_paper_runs_on_an_existing_topic(cli: Cli, prefix: str, kafka: str) -> None:
-    """`sql infer` adds its types and the number of buckets. The ranks equal a recount."""
+    """`category infer` adds its types and the number of buckets. The ranks equal a recount."""
     topic, dice = f"{prefix}.events_stream", random.Random(5)
     cli.ok("category", "create", topic, "--buckets", "3")
     producer, sums = Producer({"bootstrap.servers": kafka}), defaultdict[tuple[int, str], Counter[str]](Counter)
@@ -125,10 +125,10 @@ def test_the_figure_of_the_paper_runs_on_an_existing_topic(cli: Cli, prefix: str
     (cli.folder / "top_events.sql").write_text(FIGURE_2.format(prefix=prefix))
 
     refused = cli("category", "create", "top_events.sql")
-    (cli.folder / "typed.sql").write_text(cli.ok("sql", "infer", "top_events.sql"))
+    (cli.folder / "typed.sql").write_text(cli.ok("category", "infer", "top_events.sql"))
     cli.ok("run", "typed.sql", "--until-end", "--create")
 
-    assert "penstock sql infer top_events.sql" in refused.stderr
+    assert "penstock category infer top_events.sql" in refused.stderr
     assert "WITH (buckets = 3)" in (cli.folder / "typed.sql").read_text()
     found = defaultdict[tuple[int, str], list[tuple[str, int]]](list)
     for each in values(kafka, f"{prefix}_top"):

@@ -77,7 +77,7 @@ def test_a_killed_worker_raises_an_alert(
     assert sorted(notice["rule"] for notice in notified) == ["lost", "unattended"]
     again = cli.start("run", large)
     wait_until(lambda: bool(current_status()["workers"][0]["restarts"]))
-    drawn = cli.ok("graph", large)
+    drawn = cli.ok("status", large, "--graph", "text")
     for process in (again, watch):
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)

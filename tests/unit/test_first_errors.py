@@ -104,6 +104,8 @@ def test_ctrl_c_is_caught_before_anything_is_imported() -> None:
         ("dead-letters show totals 3 --last 1", "Leave all but one of them out."),
         ("dead-letters show totals --all", "--all needs --to"),
         ("dead-letters show --last 1 --kafka 127.0.0.1:1", "name the processor of the letters"),
+        ("clone app.py", "Write APP ID --as NAME."),
+        ("clone app.py@staging 20261124T020304-1a2b --remove", "Leave the snapshot and --as out."),
         ("state show totals --key ann", "Name the processor as APP:PROCESSOR."),
     ],
 )

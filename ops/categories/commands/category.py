@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -50,8 +51,9 @@ from ...shell import (
     print_json,
     print_table,
     with_clusters,
+    with_option_groups,
 )
-from ...start import Registry, RegistryCa, RegistryUser, named_registry
+from ...start import RegistryOptions
 from .category_send import send_command
 from .category_users import running_users
 
@@ -307,27 +309,34 @@ def _starts(bus: Bus, state: CategoryState, start: str | None) -> dict[int, int]
 
 
 @app.command()
+@with_option_groups
 def infer(
-    name: Name,
-    sample: Annotated[int, typer.Option(help="The number of latest messages to look at.", min=1)] = 1_000,
-    registry: Registry = None,
-    registry_user: RegistryUser = None,
-    registry_ca: RegistryCa = None,
+    name: Annotated[str, typer.Argument(metavar="NAME | FILE.sql", help="The topic's name, or an SQL file.")],
+    sample: Annotated[int, typer.Option(help="The number of latest messages of each topic to look at.", min=1)] = 1_000,
+    *,
+    registry: RegistryOptions,
     cluster: Cluster = None,
     kafka: Kafka = None,
     folder: Folder = DEFAULT_FOLDER,
 ) -> None:
-    """Print a Python declaration of a topic: record, key, event time, codec and partitioner.
+    """Print a Python declaration of a topic: record, key, event time, codec and partitioner. Of an SQL file, print it with the types of columns that it leaves out.
 
     Recognises JSON, CSV, MessagePack, text, CloudEvents, changes of Debezium, and Avro, JSON and Protobuf with a schema registry. The declaration is a
     proposal from a sample: check it before you use it. Nothing is written to Kafka or the registry.
 
     Example: penstock category infer orders --registry http://localhost:8081 > orders.py
-    """
-    from ...start import declaration_of, read_sample  # noqa: PLC0415 - only for this command
 
-    named = named_registry(registry, registry_user, registry_ca)
-    bus = connect_to(cluster, kafka, folder)
+    Example: penstock category infer top_events.sql > typed.sql
+    """
+    from ...start import declaration_of, read_sample, with_types  # noqa: PLC0415 - only for this command
+
+    named, bus = registry.named(), connect_to(cluster, kafka, folder)
+    if name.endswith(".sql"):
+        from ....processors.sql import SqlText  # noqa: PLC0415 - an SQL parser is slow to import
+
+        typed = with_types(SqlText.read(Path(name)), lambda topic: read_sample(bus, topic, sample), named)
+        out.out(typed, highlight=False, end="")
+        return
     out.out(declaration_of(read_sample(bus, name, sample), named), highlight=False)
     _note_open_transactions(bus, name)
 

@@ -124,7 +124,7 @@ def _expect_free(snapshot: Snapshot, clone: App, bus: Bus) -> None:
     newest = {processor.name: newest_maintenance(bus, processor.name) for processor in clone.processors}
     if _is_done(newest):
         raise CloneRefused(
-            f"{clone.name} exists already. Nothing was changed. Remove it with `penstock unclone`, or choose another name with --as."
+            f"{clone.name} exists already. Nothing was changed. Remove it with `penstock clone --remove`, or choose another name with --as."
         )
     for processor in clone.processors:
         operation_to_replace(processor, bus, clone_kind(snapshot, clone, processor))

@@ -1,4 +1,4 @@
-"""`penstock clone` and `penstock unclone`: a second app beside a running one, from a snapshot."""
+"""`penstock clone`: a second app beside a running one, from a snapshot."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ...shell import (
 from ..clones import ClonePlan, perform_clone, plan_clone, plan_removal, remove_clone
 from ..maintenance import MaintenanceEnvironment
 from ..snapshots import SnapshotStore
-from .snapshot import SnapshotId, Target, required_store, whole_app
+from .snapshot import required_store, whole_app
 
 CloneTarget = Annotated[
     str, typer.Argument(metavar="APP@NAME", help="The clone, such as shop.py@staging.", show_default=False)
@@ -34,24 +34,52 @@ CloneTarget = Annotated[
 @audited("clone")
 @with_option_groups
 def clone(
-    target: Target,
-    snapshot: SnapshotId,
-    name: Annotated[str, typer.Option("--as", metavar="NAME", help="The name of the clone.", show_default=False)],
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="APP | APP@NAME", help="The app, as a file or module; with --remove, the clone.", show_default=False
+        ),
+    ],
+    snapshot: Annotated[
+        str | None, typer.Argument(metavar="ID", help="A snapshot of `penstock snapshot show`.", show_default=False)
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--as", metavar="NAME", help="The name of the clone.", show_default=False)
+    ] = None,
     *,
     with_programs: Annotated[
         bool, typer.Option("--with-programs", help="Let pipes of the clone run their programs, too.")
     ] = False,
+    remove: Annotated[
+        bool,
+        typer.Option(
+            "--remove",
+            help="Remove a clone instead: its workers, categories, positions, states, backups and snapshots.",
+        ),
+    ] = False,
     dry_run: DryRun = False,
+    yes: Yes = False,
     backups: BackupLocation,
     connection: Connection,
     json: AsJson = False,
 ) -> None:
-    """Make a second app from a snapshot of a running one. It continues from the snapshot, and reads the same external inputs.
+    """Make a second app from a snapshot of a running one, or remove it. It continues from the snapshot, and reads the same external inputs.
 
     Its processors and all categories that it writes have names of their own, such as staging.totals. All commands take it as APP@NAME.
 
     Example: penstock clone examples/flights/app.py 20261124T020304-1a2b --as staging --backup backups
+
+    Example: penstock clone examples/flights/app.py@staging --remove --backup backups
     """
+    if remove:
+        if (snapshot, name) != (None, None):
+            raise typer.BadParameter(
+                "--remove removes the clone that APP@NAME names. Nothing was removed. Leave the snapshot and --as out."
+            )
+        _remove(target, backups, connection, dry_run=dry_run, yes=yes)
+        return
+    if snapshot is None or name is None:
+        raise typer.BadParameter("A snapshot or --as is missing. Nothing was made. Write APP ID --as NAME.")
     own = _clone_name(target, name)
     original, store, bus = whole_app(target), required_store(backups), connection.open()
     environment = MaintenanceEnvironment(bus, connection.states, store)
@@ -65,6 +93,21 @@ def clone(
             note(f"{plan.app.name} is made. Start it: {backups.run_command(str(own))}")
     if json:
         print_json(_described(plan, is_done=not dry_run))
+
+
+def _remove(target: str, backups: BackupLocation, connection: Connection, *, dry_run: bool, yes: bool) -> None:
+    """Remove a clone. The original app is not affected."""
+    app, bus, folder = clone_app(target), connection.open(), connection.folder
+    with interruptible("Repeat the command to finish."), deployment_lock(folder, note):
+        removal = plan_removal(app, bus, folder, backups.backup, backups.webhdfs)
+        for line in removal.lines():
+            note(f"To be removed: {line}")
+        if dry_run:
+            return
+        if not yes:
+            typer.confirm(f"Remove all of {app.name}?", abort=True, err=True)
+        remove_clone(removal, bus, folder, note)
+    note(f"{app.name} is removed.")
 
 
 def _clone_name(target: str, name: str) -> AppName:
@@ -95,30 +138,6 @@ def _described(plan: ClonePlan, *, is_done: bool) -> dict[str, object]:
         "reprocessed": dict(plan.reprocessed),
         "done": is_done,
     }
-
-
-@audited("unclone")
-@with_option_groups
-def unclone(
-    target: CloneTarget,
-    *,
-    yes: Yes = False,
-    backups: BackupLocation,
-    connection: Connection,
-) -> None:
-    """Remove a clone: its workers, categories, positions, states, backups and snapshots. The original app is not affected.
-
-    Example: penstock unclone examples/flights/app.py@staging --backup backups
-    """
-    app, bus, folder = clone_app(target), connection.open(), connection.folder
-    with interruptible("Repeat the command to finish."), deployment_lock(folder, note):
-        removal = plan_removal(app, bus, folder, backups.backup, backups.webhdfs)
-        for line in removal.lines():
-            note(f"To be removed: {line}")
-        if not yes:
-            typer.confirm(f"Remove all of {app.name}?", abort=True, err=True)
-        remove_clone(removal, bus, folder, note)
-    note(f"{app.name} is removed.")
 
 
 def clone_app(target: str) -> App:

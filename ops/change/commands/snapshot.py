@@ -56,16 +56,41 @@ SnapshotId = Annotated[
 
 
 @app.command()
-@audited("snapshot take")
+@audited("snapshot take", unless="every")
 @with_option_groups
-def take(target: Target, *, backups: BackupLocation, connection: Connection, json: AsJson = False) -> None:
+def take(
+    target: Target,
+    *,
+    every: Annotated[
+        str | None,
+        typer.Option(
+            "--every",
+            metavar="DURATION",
+            help="Take one after each of these times, until you stop the command.",
+            show_default=False,
+        ),
+    ] = None,
+    keep: Annotated[
+        int, typer.Option(help="With --every: the number of its snapshots to keep; older ones are deleted.", min=1)
+    ] = 24,
+    backups: BackupLocation,
+    connection: Connection,
+    json: AsJson = False,
+) -> None:
     """Take a snapshot of a running app, which continues meanwhile.
 
     All workers save a checkpoint and copy their states. Only outputs wait, until the last worker has saved. The workers need the same
     backup store.
 
     Example: penstock snapshot take examples/flights/app.py --backup backups
+
+    With --every, a failed one is reported, and the next one follows in time. Snapshots that were taken without it are kept.
+
+    Example: penstock snapshot take examples/flights/app.py --every 1h --keep 24 --backup backups
     """
+    if every is not None:
+        _take_repeatedly(target, every, keep, backups, connection)
+        return
     loaded, store = whole_app(target), required_store(backups)
     with interruptible("No snapshot was taken. The app continues."):
         snapshot = take_snapshot(loaded.name, loaded.processors, connection.open(), store, _quiet if json else note)
@@ -76,6 +101,21 @@ def take(target: Target, *, backups: BackupLocation, connection: Connection, jso
             f"Snapshot {snapshot.id} of {snapshot.app} is stored: {counted(_shards(snapshot), 'shard')} in {snapshot.took_s:.1f} s. Go back to it "
             f"with `penstock snapshot restore {target} {snapshot.id}`, after you have stopped the app."
         )
+
+
+def _take_repeatedly(target: str, every: str, keep: int, backups: BackupLocation, connection: Connection) -> None:
+    interval = parse_span(every)
+    if not interval:
+        raise typer.BadParameter(f"--every {every} is no interval between two snapshots. Write 1h, for example.")
+    loaded, store, bus = whole_app(target), required_store(backups), connection.open()
+    with interruptible("Earlier snapshots remain. The app continues."):
+        while True:
+            began_s = time.monotonic()
+            try:
+                _take_one(loaded, bus, store, keep)
+            except PenstockError as error:
+                print_error(str(error))
+            time.sleep(max(interval.total_seconds() - (time.monotonic() - began_s), 0.0))
 
 
 @app.command()
@@ -171,36 +211,6 @@ def delete(
     store, name = required_store(backups), AppName.parse(target).load().name
     SnapshotStore(store).delete(name, snapshot)
     note(f"Snapshot {snapshot} of {name} is deleted.")
-
-
-@app.command()
-@with_option_groups
-def schedule(
-    target: Target,
-    every: Annotated[str, typer.Option("--every", metavar="DURATION", help="The time between two snapshots.")],
-    *,
-    keep: Annotated[
-        int, typer.Option(help="The number of scheduled snapshots to keep; older ones are deleted.", min=1)
-    ] = 24,
-    backups: BackupLocation,
-    connection: Connection,
-) -> None:
-    """Take snapshots until you stop the command. A failed one is reported, and the next one follows in time. Snapshots of `snapshot take` are kept.
-
-    Example: penstock snapshot schedule examples/flights/app.py --every 1h --keep 24 --backup backups
-    """
-    interval = parse_span(every)
-    if not interval:
-        raise typer.BadParameter(f"--every {every} is no interval between two snapshots. Write 1h, for example.")
-    loaded, store, bus = whole_app(target), required_store(backups), connection.open()
-    with interruptible("Earlier snapshots remain. The app continues."):
-        while True:
-            began_s = time.monotonic()
-            try:
-                _take_one(loaded, bus, store, keep)
-            except PenstockError as error:
-                print_error(str(error))
-            time.sleep(max(interval.total_seconds() - (time.monotonic() - began_s), 0.0))
 
 
 def _take_one(loaded: App, bus: Bus, store: FileStore, keep: int) -> None:

@@ -158,7 +158,7 @@ def _expect_clone(processor: type[Processor], bus: Bus) -> None:
     if operation is not None and operation.is_done and isinstance(operation.kind, Promotion):
         raise MissingClone(
             f"{processor.name} was promoted: {processor.cloned_from.name} continues with its state. Nothing was started. Remove the clone with "
-            "`penstock unclone APP@NAME`, and run the app itself."
+            "`penstock clone APP@NAME --remove`, and run the app itself."
         )
     if operation is None:
         raise MissingClone(

@@ -34,12 +34,15 @@ _UNRECORDED = frozenset({"context", "kafka", "folder", "json", "yes", "dry_run"}
 """Parameters that say nothing about the change."""
 
 
-def audited(words: str, *, flag: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def audited(
+    words: str, *, flag: str | None = None, unless: str | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Record the runs of a command.
 
     Args:
         words: the words of the command, without `penstock`.
-        flag: the parameter without which it changes nothing; None if it always does.
+        flag: the parameter without which it only reads or serves; None if it always changes something.
+        unless: the parameter with which it is a program that runs for long; None without one.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -47,8 +50,9 @@ def audited(words: str, *, flag: str | None = None) -> Callable[[Callable[..., N
 
         @wraps(command)
         def run(**values: Any) -> None:
-            changes = (flag is None or values[flag]) and not (values.get("dry_run") or values.get("units"))
-            if not changes or not address_of(values["kafka"], values["folder"]):
+            is_operation = (flag is None or values[flag]) and (unless is None or values[unless] is None)
+            writes_nothing = values.get("dry_run") or values.get("units")
+            if not is_operation or writes_nothing or not address_of(values["kafka"], values["folder"]):
                 command(**values)
                 return
             with recorded(words, _arguments(values, defaults), values["kafka"], values["folder"]):

@@ -114,9 +114,6 @@ _ENTRIES: dict[str, dict[str, Entry | Family]] = {
     },
     "Watch": {
         "status": Entry("status.commands.status:status", "Show processors and their progress, problems first."),
-        "graph": Entry(
-            "status.commands.status:graph", "Draw the processors and the categories between them, with rates and lag."
-        ),
         "alerts": Entry("status.commands.alerts:app", "Monitor processors and send notifications.", starts=True),
         "audit": Entry(
             "shell.commands.audit:audit",
@@ -139,13 +136,11 @@ _ENTRIES: dict[str, dict[str, Entry | Family]] = {
             "change.commands.snapshot:app",
             "Consistent snapshots of a running app: all states, positions and messages on their way.",
         ),
-        "clone": Entry("change.commands.clone:clone", "Make a second app from a snapshot of a running one."),
+        "clone": Entry(
+            "change.commands.clone:clone", "Make a second app from a snapshot of a running one, or remove it."
+        ),
         "promote": Entry(
             "change.commands.promote:promote", "Let an app continue with the states and the code of its clone."
-        ),
-        "unclone": Entry(
-            "change.commands.clone:unclone",
-            "Remove a clone: its workers, categories, positions, states, backups and snapshots.",
         ),
         "watermark": Entry(
             "categories.commands.watermark:app", "Show watermarks, and set the watermarks of external writers."

@@ -12,10 +12,8 @@ from rich.padding import Padding
 
 from ....processors import counted
 from ....processors.apps import AppName
-from ....processors.sql import SqlText
 from ...serve import parsed_query, sql_of
-from ...shell import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect, out, print_json, table_of
-from ...start import Registry, RegistryCa, RegistryUser, named_registry, read_sample, with_types
+from ...shell import AsJson, out, print_json, table_of
 from ..example_tests import ExampleResult, examples_of, run_examples
 from ..explanation import explained
 from .sql_shell import shell
@@ -27,28 +25,6 @@ app.command()(shell)
 @app.callback()
 def _group() -> None:
     """Write, explain, try and test SQL files."""
-
-
-@app.command()
-def infer(
-    file: Annotated[Path, typer.Argument(help="An SQL file.", exists=True, dir_okay=False)],
-    sample: Annotated[int, typer.Option(help="The number of latest messages of each topic to look at.", min=1)] = 1_000,
-    registry: Registry = None,
-    registry_user: RegistryUser = None,
-    registry_ca: RegistryCa = None,
-    kafka: Kafka = None,
-    folder: Folder = DEFAULT_FOLDER,
-) -> None:
-    """Print an SQL file with the types of columns that it leaves out, from the messages of its topics.
-
-    The types are a proposal from a sample: check them. Nothing is written to Kafka or the registry.
-
-    Example: penstock sql infer top_events.sql > typed.sql
-    """
-    bus = connect(kafka, folder)
-    text = SqlText.read(file)
-    named = named_registry(registry, registry_user, registry_ca)
-    out.out(with_types(text, lambda topic: read_sample(bus, topic, sample), named), highlight=False, end="")
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""`penstock status` and `penstock graph`: show processors, their lag and problems."""
+"""`penstock status`: shows processors, their lag and problems."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ from ...shell import (
     FailFast,
     Folder,
     Kafka,
-    KafkaCluster,
     connect,
     format_time,
     note,
@@ -93,6 +92,14 @@ def status(
     everything: Annotated[
         bool, typer.Option("--all", help="Without an app: also show processors that were stopped or purged on purpose.")
     ] = False,
+    graph: Annotated[
+        GraphFormat | None,
+        typer.Option(
+            "--graph",
+            help="Draw the processors and the categories between them instead, with rates and lag.",
+            show_default=False,
+        ),
+    ] = None,
     fail_fast: FailFast = False,
     kafka: Kafka = None,
     folder: Folder = DEFAULT_FOLDER,
@@ -101,7 +108,12 @@ def status(
     """Show processors and their progress, problems first. Without a broker, --watch waits.
 
     Example: penstock status examples/flights/app.py --watch
+
+    Example: penstock status examples/flights/app.py --graph mermaid
     """
+    if graph is not None:
+        _draw(target, graph, connect(kafka, folder), folder)
+        return
     bus, open_observer = connect(kafka, folder), observer_factory(target, folder)
     layout = partial(layout_of, buckets=buckets, workers=workers, everything=everything or target is not None)
     wait = BrokerWait(fail_fast=fail_fast or not watch)
@@ -117,9 +129,13 @@ def status(
                     live.update(layout(cluster, out), refresh=True)
 
 
-def _observer(target: str | None, kafka: KafkaCluster | None, folder: Path) -> Observer:
-    bus = connect(kafka, folder)
-    return observer_factory(target, folder)(bus)
+def _draw(target: str | None, form: GraphFormat, bus: Bus, folder: Path) -> None:
+    with closing(observer_factory(target, folder)(bus)) as observer:
+        cluster = observer.observe()
+    if not cluster.processors:
+        note("No processor has reported within the last hour. With an app, its processors are drawn anyway.")
+        return
+    out.out(draw_graph(cluster.processors, form), highlight=False)
 
 
 def observer_factory(target: str | None, folder: Path) -> Callable[[Bus], Observer]:
@@ -318,21 +334,3 @@ def _holder(status: ProcessorStatus) -> str:
         return f"bucket {holder.bucket} ({re.split('[,:]', holder.held_by)[0]})"
     is_behind = status.backlog_events != 0 or len({shard.low_watermark_ms for shard in status.shards}) > 1
     return f"bucket {holder.bucket}" if status.low_watermark_ms is not None and is_behind else ""
-
-
-def graph(
-    target: Watched = None,
-    form: Annotated[GraphFormat, typer.Option("--format", help="The format of the drawing.")] = GraphFormat.TEXT,
-    kafka: Kafka = None,
-    folder: Folder = DEFAULT_FOLDER,
-) -> None:
-    """Draw the processors and the categories between them, with rates and lag.
-
-    Example: penstock graph examples/flights/app.py --format mermaid
-    """
-    with closing(_observer(target, kafka, folder)) as observer:
-        cluster = observer.observe()
-    if not cluster.processors:
-        note("No processor has reported within the last hour. `penstock graph APP` draws an app's processors anyway.")
-        return
-    out.out(draw_graph(cluster.processors, form), highlight=False)
