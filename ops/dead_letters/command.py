@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +20,7 @@ from ..deploy import NotDeployed, all_deployments
 from ..shell import (
     AsJson,
     Connection,
+    OptionGroup,
     Yes,
     audited,
     expect_no_source,
@@ -39,14 +41,38 @@ from .row_retry import RowRetry
 app = typer.Typer(help="Show, retry and drop dead letters.", no_args_is_help=True)
 
 Processor = Annotated[str, typer.Argument(metavar="PROCESSOR", help="The name of the processor.")]
-Offset = Annotated[
-    int | None, typer.Option(help="The letter at this offset of the dead letters.", min=0, show_default=False)
-]
-Reason = Annotated[str | None, typer.Option(help="Letters whose reason contains this text.", show_default=False)]
-Since = Annotated[
-    str | None, typer.Option(metavar="SPAN", help="Letters of this last span: 30m, 12h, 7d.", show_default=False)
-]
-All = Annotated[bool, typer.Option("--all", help="All pending letters.")]
+
+
+@dataclass(frozen=True)
+class SelectionOptions(OptionGroup):
+    """A selection of pending letters; several options select the letters that match all of them."""
+
+    offset: Annotated[
+        int | None, typer.Option(help="The letter at this offset of the dead letters.", min=0, show_default=False)
+    ] = None
+    reason: Annotated[str | None, typer.Option(help="Letters whose reason contains this text.", show_default=False)] = (
+        None
+    )
+    last: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="Letters of the last 30m, 12h or 7d.", show_default=False),
+    ] = None
+    every: Annotated[bool, typer.Option("--all", help="All pending letters.")] = False
+
+    def selection(self) -> Selection:
+        """Return a function that says whether a letter is selected."""
+        if self.every == any(option is not None for option in (self.offset, self.reason, self.last)):
+            raise typer.BadParameter("Select letters with --offset, --reason or --last, or name --all.")
+        since_ms = None if self.last is None else time.time() * 1_000 - parse_span(self.last).total_seconds() * 1_000
+
+        def selects(letter: Letter) -> bool:
+            return (
+                (self.offset is None or letter.number == self.offset)
+                and (self.reason is None or self.reason in letter.content.reason)
+                and (since_ms is None or letter.content.at >= since_ms)
+            )
+
+        return selects
 
 
 @app.command()
@@ -62,7 +88,7 @@ def show(
         int | None, typer.Argument(help="The letter at this offset, in full.", min=0, show_default=False)
     ] = None,
     *,
-    last: Annotated[
+    limit: Annotated[
         int | None, typer.Option(help="This number of the newest letters, in full.", min=1, show_default=False)
     ] = None,
     to: Annotated[
@@ -80,15 +106,15 @@ def show(
 
     Example: penstock dead-letters show examples/flights/app.py
 
-    An offset or --last shows letters in full: the reason, the traceback, the origin and the message. Control characters are escaped.
+    An offset or --limit shows letters in full: the reason, the traceback, the origin and the message. Control characters are escaped.
 
-    Example: penstock dead-letters show delays --last 1
+    Example: penstock dead-letters show delays --limit 1
 
     Example: penstock dead-letters show delays --to letters.jsonl
     """
-    chosen = [each for each in (offset, last, to) if each is not None]
+    chosen = [each for each in (offset, limit, to) if each is not None]
     if len(chosen) > 1:
-        raise typer.BadParameter("An offset, --last and --to exclude each other. Leave all but one of them out.")
+        raise typer.BadParameter("An offset, --limit and --to exclude each other. Leave all but one of them out.")
     if to is not None:
         expect_no_source(to)
     elif every:
@@ -103,7 +129,7 @@ def show(
     if to is not None:
         _export(bus, processor, to, every=every)
         return
-    letters = [letter_at(bus, processor, offset)] if offset is not None else _newest(bus, processor, last or 1)
+    letters = [letter_at(bus, processor, offset)] if offset is not None else _newest(bus, processor, limit or 1)
     if not letters:
         note(f"{processor} has no dead letters.")
     for letter in letters:
@@ -188,10 +214,7 @@ def retry_(
         str, typer.Argument(metavar="APP:PROCESSOR", help="A processor in an app, or the name of a deployed one.")
     ],
     *,
-    offset: Offset = None,
-    reason: Reason = None,
-    since: Since = None,
-    every: All = False,
+    chosen: SelectionOptions,
     yes: Yes = False,
     connection: Connection,
 ) -> None:
@@ -202,7 +225,7 @@ def retry_(
     Example: penstock dead-letters retry app.py:Delays --reason "division by zero"
     """
     processor, bus = _retried_processor(target, connection.folder), connection.open()
-    selection = _selection(offset, reason, since, every=every)
+    selection = chosen.selection()
     pending = [each for each in read_letters(bus, processor.name) if each.mark is None and selection(each)]
     if not pending:
         note(f"{processor.name} has no pending letters of this selection. Nothing was written.")
@@ -286,42 +309,23 @@ def _base64(value: bytes | None) -> str | None:
 @with_option_groups
 def drop_(
     processor: Processor,
-    because: Annotated[str, typer.Option(help="Why the letters need no retry; stored with each letter.")],
+    why: Annotated[str, typer.Option(help="Why the letters need no retry; stored with each letter.")],
     *,
-    offset: Offset = None,
-    reason: Reason = None,
-    since: Since = None,
-    every: All = False,
+    chosen: SelectionOptions,
     yes: Yes = False,
     connection: Connection,
 ) -> None:
     """Mark pending letters as handled without a retry. They stay readable until they expire.
 
-    Example: penstock dead-letters drop delays --offset 12 --because "a test message"
+    Example: penstock dead-letters drop delays --offset 12 --why "a test message"
     """
-    bus, selection = connection.open(), _selection(offset, reason, since, every=every)
+    bus, selection = connection.open(), chosen.selection()
     pending = sum(letter.mark is None and selection(letter) for letter in read_letters(bus, processor))
     if not pending:
         note(f"{processor} has no pending letters of this selection. Nothing was written.")
         return
     _confirm(f"Drop {counted(pending, 'letter')} of {processor}?", yes=yes)
-    _report(drop(bus, processor, selection, because), LetterState.DROPPED.value)
-
-
-def _selection(offset: int | None, reason: str | None, since: str | None, *, every: bool) -> Selection:
-    """Return a selection of letters; several options select the letters that match all of them."""
-    if every == any(option is not None for option in (offset, reason, since)):
-        raise typer.BadParameter("Select letters with --offset, --reason or --since, or name --all.")
-    since_ms = None if since is None else time.time() * 1_000 - parse_span(since).total_seconds() * 1_000
-
-    def selects(letter: Letter) -> bool:
-        return (
-            (offset is None or letter.number == offset)
-            and (reason is None or reason in letter.content.reason)
-            and (since_ms is None or letter.content.at >= since_ms)
-        )
-
-    return selects
+    _report(drop(bus, processor, selection, why), LetterState.DROPPED.value)
 
 
 def _confirm(question: str, *, yes: bool) -> None:

@@ -358,7 +358,7 @@ def _dead_letters(status: ProcessorStatus) -> Iterator[Problem]:
             Severity.WARNING,
             "dead letters",
             f"It rejects {counted(round(rate * 60), 'event')} per minute{f', {share:.1%} of its input' if share else ''}{stored}. Read the newest with "
-            f"`penstock dead-letters show {status.node.name} --last 1`.",
+            f"`penstock dead-letters show {status.node.name} --limit 1`.",
         )
 
 

@@ -25,8 +25,8 @@ def test_letters_are_shown_dropped_exported_and_retried_once(cli: Cli, app: Path
     sums, letters = f"{prefix}.sums", cli.folder / "letters.jsonl"
 
     pending = [reported()]
-    shown = cli.ok("dead-letters", "show", sums, "--last", "3")
-    cli.ok("dead-letters", "drop", sums, "--reason", "eve", "--because", "a test user", "--yes")
+    shown = cli.ok("dead-letters", "show", sums, "--limit", "3")
+    cli.ok("dead-letters", "drop", sums, "--reason", "eve", "--why", "a test user", "--yes")
     pending.append(reported())
     cli.ok("dead-letters", "show", sums, "--to", str(letters))
     correct(app)
@@ -74,7 +74,7 @@ def test_rows_that_an_endpoint_refuses_are_dropped_or_sent_again(cli: Cli, prefi
         cli.ok("category", "send", f"{prefix}.rows", "--app", str(app), stdin=lines)
         refused |= {1, 3, 5}
         cli.ok("run", str(app), "--until-end")
-        cli.ok("dead-letters", "drop", f"{prefix}.post", "--offset", "0", "--because", "a test", "--yes")
+        cli.ok("dead-letters", "drop", f"{prefix}.post", "--offset", "0", "--why", "a test", "--yes")
         refused -= {3}
         cli.ok("dead-letters", "retry", str(app), "--all", "--yes")
 

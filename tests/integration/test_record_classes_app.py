@@ -159,7 +159,7 @@ def test_the_commands_run_an_app_with_classes_of_other_libraries(
     *replayed, summary = map(json.loads, cli.ok("replay", "app.py", "--from", "1h ago", "--json").splitlines())
     plain.read(kafka, f"{prefix}.latest")  # waits for the markers of the last transaction
     shown = cli.ok("category", "tail", f"{prefix}.latest", "--from", "0", "--no-follow", "--json")
-    letters = cli.ok("dead-letters", "show", f"{prefix}.totals", "--last", "3")
+    letters = cli.ok("dead-letters", "show", f"{prefix}.totals", "--limit", "3")
 
     found: defaultdict[str, list[int]] = defaultdict(list)
     for line in shown.splitlines():

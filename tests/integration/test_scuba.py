@@ -76,11 +76,11 @@ def test_events_are_explored_soon_after_they_arrive(cli: Cli, prefix: str, wait_
     per_page = Counter(view["page"] for view in views)
     slow = Counter(view["page"] for view in views if view["ms"] > 250)
 
-    lines = cli.ok("explore", "--table", site.table, "--by", "page", "--series", "30", "--json").splitlines()
+    lines = cli.ok("explore", "--table", site.table, "--by", "page", "--limit", "30", "--json").splitlines()
     assert {line["page"]: line["count"] for line in map(json.loads, lines)} == per_page
     assert len(lines) == len(per_page)
 
-    options = ["--table", site.table, "--by", "page", "--where", "ms > 250", "--series", "3", "--csv"]
+    options = ["--table", site.table, "--by", "page", "--where", "ms > 250", "--limit", "3", "--csv"]
     rows = list(csv.reader(io.StringIO(cli.ok("explore", *options))))
     assert rows[0] == ["page", "count"]
     assert [int(row[1]) for row in rows[1:]] == sorted(slow.values(), reverse=True)[:3]

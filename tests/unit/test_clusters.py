@@ -354,7 +354,7 @@ def test_rights_are_granted_on_the_cluster_of_the_category(folder: Path) -> None
         cluster: {grant["name"] for grant in grants if grant["role"] == "worker" and grant["cluster"] == cluster}
         for cluster in (None, "billing")
     }
-    printed = CliRunner().invoke(penstock_app, ["acls", "app.py", "--bootstrap", "main:9092"]).stdout.splitlines()
+    printed = CliRunner().invoke(penstock_app, ["acls", "app.py", "--kafka", "main:9092"]).stdout.splitlines()
 
     assert by_cluster["billing"] == {"latest", SCHEMAS.name, "penstock-"}
     assert by_cluster[None] == {"readings", "latest.dead_letters", "penstock.", "latest", "penstock-"}

@@ -10,13 +10,13 @@ import typer
 from ....processors.apps import AppName
 from ....processors.declare import plan_of
 from ....transport import placement_of
-from ...shell import AsJson, address_of, configuration_of, print_json
+from ...shell import AsJson, Kafka, address_of, configuration_of, print_json
 from ..acls import KafkaRole, grants_of
 
 _EFFECTS = {
     KafkaRole.WORKER: "penstock run, deployed workers",
     KafkaRole.OPERATOR: "every command",
-    KafkaRole.MONITOR: "penstock status, graph, metrics, dashboard, alerts",
+    KafkaRole.MONITOR: "penstock status, alerts, serve metrics, serve dashboard",
 }
 
 
@@ -27,9 +27,7 @@ def acls(
     worker: Annotated[str, typer.Option(metavar="PRINCIPAL", help="The user of workers in Kafka.")] = "User:worker",
     operator: Annotated[str, typer.Option(metavar="PRINCIPAL", help="The user of operators.")] = "User:operator",
     monitor: Annotated[str, typer.Option(metavar="PRINCIPAL", help="The user of monitoring.")] = "User:monitor",
-    bootstrap: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="The address of the main cluster in the printed commands.")
-    ] = "localhost:9092",
+    kafka: Kafka = None,
     json: AsJson = False,
 ) -> None:
     """Print the `kafka-acls` commands that grant workers, operators and monitoring the access that an app needs. Nothing is changed.
@@ -37,14 +35,14 @@ def acls(
     The categories must exist before workers start: create them with `penstock category create APP` as an operator. The printed commands
     read the credentials of Kafka's administrator from `admin.properties`.
 
-    Example: penstock acls examples/flights/app.py --worker User:flights --bootstrap kafka:9092
+    Example: penstock acls examples/flights/app.py --worker User:flights --kafka kafka:9092
     """
     processors = AppName.parse(target).load().processors
     principals = {KafkaRole.WORKER: worker, KafkaRole.OPERATOR: operator, KafkaRole.MONITOR: monitor}
     file = configuration_of(context).file
     elsewhere = placement_of(category for processor in processors for category in plan_of(processor).outputs)
     addresses: dict[str | None, str] = {
-        None: bootstrap,
+        None: (kafka and kafka.bootstrap) or "localhost:9092",
         **{cluster: address_of(file, cluster, f"Category {name} is on") for name, cluster in elsewhere.items()},
     }
     if json:

@@ -36,7 +36,7 @@ def logs(
         ),
     ],
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines until Ctrl-C.")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", metavar="N", help="The number of last lines.", min=0)] = 100,
+    lines: Annotated[int, typer.Option("--limit", "-n", metavar="N", help="The number of last lines.", min=0)] = 100,
     worker: Annotated[
         int | None, typer.Option("--worker", metavar="N", help="This worker only.", show_default=False, min=0)
     ] = None,

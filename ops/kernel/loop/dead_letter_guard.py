@@ -96,7 +96,7 @@ class DeadLetterGuard:
             f"record type or the processor does not match the written data. The last error: {event.reason}"
         )
         remedy = (
-            f"Inspect them with `penstock dead-letters show {self._processor.name} --last 10`, fix the cause, and start the worker again. If so many are "
+            f"Inspect them with `penstock dead-letters show {self._processor.name} --limit 10`, fix the cause, and start the worker again. If so many are "
             f"normal, declare `dead_letter_limit = penstock.DeadLetterLimit(…)` on {self._processor.__name__}, or None for no limit."
         )
         return event._replace(reason=reason, remedy=remedy, stops=True)

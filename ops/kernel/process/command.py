@@ -336,7 +336,7 @@ def report_rejections(processor: type[Processor], metrics: Metrics) -> None:
     if rejected == read:
         print_error(
             f"{processor.__name__} read {counted(read, 'event')} and rejected every one. The reasons are in {dead_letters_of(processor).name}: "
-            f"`penstock dead-letters show {processor.name} --last 1`. "
+            f"`penstock dead-letters show {processor.name} --limit 1`. "
             "Correct what they name: the processor, or the declared record, codec or key."
         )
         raise typer.Exit(1)

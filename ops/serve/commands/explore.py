@@ -130,7 +130,7 @@ class _Question(OptionGroup):
         str | None,
         typer.Option("--every", metavar="DURATION", help="Print a time series with this interval.", show_default=False),
     ] = None
-    series: Annotated[int, typer.Option("--series", min=1, help="The largest number of groups.")] = DEFAULT_SERIES
+    limit: Annotated[int, typer.Option("--limit", min=1, help="The largest number of groups.")] = DEFAULT_SERIES
     compare: Annotated[
         str | None,
         typer.Option(
@@ -265,7 +265,7 @@ def _explore_query(question: _Question, table: str) -> ExploreQuery:
         end=question.end,
         time="_arrived" if question.by_arrival else "_event_time",
         every=question.every,
-        series=question.series,
+        series=question.limit,
         compare=question.compare,
     )
 

@@ -74,7 +74,6 @@ def query(
         str | None,
         typer.Option(
             "--at",
-            "--window",
             metavar="TIME",
             help="The window of this event time only; in a store, it needs a key.",
             show_default=False,
