@@ -178,7 +178,7 @@ def test_a_key_in_several_buckets_has_its_latest_pair_by_event_time(
 def test_a_pair_ends_with_its_lifetime(laser: Laser, port: int, wait_until: WaitUntil) -> None:
     """The lifetime begins at the event time, and an expired pair is neither found nor scanned, even while no event moves the watermark."""
     laser.send(ranking("UA", "LAX", at=now_ms() - 3_600_000))
-    laser.start("--key", "carrier", "--value", "top", "--lifetime", "30m", port=port)
+    laser.start("--key", "carrier", "--value", "top", "--keep", "30m", port=port)
     with client_of(port, wait_until) as client:
         assert client.mget("UA") == [None]
         assert list(client.scan_iter()) == []

@@ -432,7 +432,7 @@ def test_a_section_is_converted_to_its_type(paging: None, monkeypatch: pytest.Mo
 
 def test_a_named_section_is_converted_by_its_name() -> None:
     """Every section is checked, even if the command does not read it."""
-    path = write_config('[laser-tables.tops]\nkey = "carrier"\nvalue = ["top", "at"]\nlifetime = "7d"\n')
+    path = write_config('[laser-tables.tops]\nkey = "carrier"\nvalue = ["top", "at"]\nkeep = "7d"\n')
     configuration = Configuration(TomlFile.read(path), {}, SECTIONS, NAMED_SECTIONS)
     configuration.check()
 
@@ -446,8 +446,8 @@ def test_a_named_section_is_converted_by_its_name() -> None:
     [
         ('[laser-tables.tops]\nkey = "a"\n', r"line 1, in \[laser-tables\.tops\]: .*missing required field `value`"),
         (
-            '[laser-tables.tops]\nkey = "a"\nvalue = "b"\nlifetimes = "1d"\n',
-            r"in \[laser-tables\.tops\]: .*Did you mean `lifetime`",
+            '[laser-tables.tops]\nkey = "a"\nvalue = "b"\nkeeep = "1d"\n',
+            r"in \[laser-tables\.tops\]: .*Did you mean `keep`",
         ),
         ('[laser-tables.tops]\nkey = "a"\nvalue = "b"\nreplicas = 0\n', r"in \[laser-tables\.tops\]: .*>= 1"),
         ("[laser-tables]\ntops = 1\n", r"line 2, in \[laser-tables\.tops\]: Expected `object`"),

@@ -25,7 +25,7 @@ def test_a_declared_table_needs_no_options() -> None:
 
 def test_an_option_has_precedence_over_the_declaration() -> None:
     """The others remain."""
-    options = TableOptions(value="top", lifetime="1d").or_declared("tops", DECLARED)
+    options = TableOptions(value="top", keep="1d").or_declared("tops", DECLARED)
 
     assert options == TableOptions("carrier", "top", "1d", "rankings", "rankings.py", None)
 
@@ -69,7 +69,7 @@ def test_all_declared_tables_are_deployed_only_if_asked_for() -> None:
         names_to_deploy("tops", ["tops"], all_tables=True)
 
 
-@pytest.mark.parametrize("options", [TableOptions(key="carrier"), TableOptions(lifetime="7d")])
+@pytest.mark.parametrize("options", [TableOptions(key="carrier"), TableOptions(keep="7d")])
 def test_options_of_one_table_are_refused_for_all(options: TableOptions) -> None:
     """They would replace what each table declares."""
     with pytest.raises(typer.BadParameter, match="is for one table"):

@@ -125,12 +125,12 @@ def laser(
     Its processor is called laser.NAME: `penstock status` shows its lag. It answers from saved checkpoints, once it has read all events
     that existed at its start.
 
-    Example: penstock serve laser rankings --app examples/flights/app.py --key carrier --value top --lifetime 7d
+    Example: penstock serve laser rankings --app examples/flights/app.py --key carrier --value top --keep 7d
 
     Each deployed server reads the category for itself, so any of them can be lost. Later calls change them one after the other. A table that the
     configuration declares as \[laser-tables.NAME] needs no options, and `--all` deploys all of these.
 
-    Example: penstock serve laser rankings --key carrier --value top --lifetime 7d --deploy --replicas 2
+    Example: penstock serve laser rankings --key carrier --value top --keep 7d --deploy --replicas 2
     """
     expect_options_for(context, deploy=deploy, here=(), deployed=("all_tables", "replicas", "memory"))
     if deploy:

@@ -44,10 +44,10 @@ class TableOptions(OptionGroup):
             show_default=False,
         ),
     ] = None
-    lifetime: Annotated[
+    keep: Annotated[
         str | None,
         typer.Option(
-            "--lifetime",
+            "--keep",
             help="How long after its event time a pair is served, such as 7d. The default is forever.",
             show_default=False,
         ),
@@ -133,9 +133,9 @@ class TableOptions(OptionGroup):
         """
         if self.parquet is None:
             return None
-        if (self.category, self.app, self.lifetime) != (None, None, None):
+        if (self.category, self.app, self.keep) != (None, None, None):
             raise typer.BadParameter(
-                "--parquet excludes --category, --app and --lifetime: the pairs come from files, and each day replaces the one before."
+                "--parquet excludes --category, --app and --keep: the pairs come from files, and each day replaces the one before."
             )
         files = open_file_store(self.parquet, webhdfs)
         return DailyTable(name, files, *self.columns())
@@ -149,7 +149,7 @@ class TableOptions(OptionGroup):
             category: the category if none was named.
         """
         declared, app = category_and_app(self.app, self.category or category or name, folder)
-        lifetime = None if self.lifetime is None else parse_span(self.lifetime)
+        lifetime = None if self.keep is None else parse_span(self.keep)
         return LatestTable(name, declared, *self.columns(), lifetime), app
 
     def columns(self) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -193,7 +193,7 @@ class _Tiers:
         words = {
             "--key": options.key,
             "--value": options.value,
-            "--lifetime": options.lifetime,
+            "--keep": options.keep,
             "--host": address.host,
             "--port": address.ports["redis"],
             "--http": address.ports.get("http"),

@@ -3,7 +3,7 @@
 [laser-tables.rankings]
 key = "carrier"
 value = ["top", "flights"]
-lifetime = "7d"
+keep = "7d"
 replicas = 2
 """
 
@@ -24,7 +24,7 @@ class DeclaredTable(Section, frozen=True):
     Args:
         key: the columns of the key.
         value: the columns of the value.
-        lifetime: how long after its event time a pair is served, such as 7d.
+        keep: how long after its event time a pair is served, such as 7d.
         category: the category that the pairs come from.
         app: the app that declares the category.
         parquet: the location of a warehouse table.
@@ -33,7 +33,7 @@ class DeclaredTable(Section, frozen=True):
 
     key: str | list[str]
     value: str | list[str]
-    lifetime: str | None = None
+    keep: str | None = None
     category: str | None = None
     app: str | None = None
     parquet: str | None = None

@@ -75,7 +75,7 @@ class LatestTable:
         if self.lifetime is not None and self.lifetime <= timedelta():
             raise DeclarationError(
                 f"Laser table {self.name}: a lifetime of {self.lifetime} must be greater than zero. Nothing was started. Write 7d, or leave "
-                "--lifetime out to keep pairs forever."
+                "--keep out to keep pairs forever."
             )
 
     @cached_property

@@ -32,8 +32,8 @@ def image(
             show_default=False,
         ),
     ] = None,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Replace existing files, and lock the requirements again.")
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace existing files, and lock the requirements again.")
     ] = False,
 ) -> None:
     """Write the recipe of a container image for an app: Containerfile, .dockerignore and requirements.lock.
@@ -46,16 +46,16 @@ def image(
     app = AppName.parse(target)
     app.load()  # an app that does not load would not run in the image either
     path = app.path.absolute()
-    lock = None if replace else existing_lock(path)
+    lock = None if overwrite else existing_lock(path)
     if lock is None:
         requirements = requirements_of(path, extra or DEFAULT_EXTRAS)
         note(f"Locking {', '.join(requirements)} …")
         lock = locked(requirements, import_root(path) / "wheels")
     recipe = image_recipe(path, lock, base)
     changed = recipe.changed()
-    if changed and not replace:
+    if changed and not overwrite:
         raise ImageRefused(
-            f"{' and '.join(changed)} in {recipe.folder} would change. No file was written. Add --replace, or move the files away."
+            f"{' and '.join(changed)} in {recipe.folder} would change. No file was written. Add --overwrite, or move the files away."
         )
     for written in recipe.write():
         out.print(str(written), markup=False, highlight=False)
