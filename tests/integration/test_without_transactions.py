@@ -44,6 +44,7 @@ def without_transactions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
 def test_a_running_worker_waits_and_names_the_cause(without_transactions: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error blames neither the address nor the protocol of a broker that answers."""
     monkeypatch.setattr(transactions, "STEP_LIMIT_S", 3.0)
+    monkeypatch.setattr(transactions, "ASK_LIMIT_S", 60.0)  # a broker that has just started may answer late
     bus = KafkaBus(KafkaSettings(without_transactions))
     bus.catalog.create(CategorySpec("in", 1))
     with closing(bus.reader("totals", ["in"], Owner())) as member:

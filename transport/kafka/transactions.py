@@ -23,6 +23,8 @@ from .writer import KafkaWriter
 _LOG = logging.getLogger("penstock.kafka")
 STEP_LIMIT_S = 10.0
 """The time limit of one attempt at a step of a transaction."""
+ASK_LIMIT_S = 5.0
+"""The time limit for an answer that distinguishes a cluster without a coordinator from an outage."""
 OPENING_LIMIT_S = 300.0
 """The time limit for opening a writer while no broker answers."""
 COMMIT_LIMIT_S = 30.0
@@ -79,7 +81,7 @@ class KafkaTransactionalWriter(KafkaWriter):
         try:
             self._retry_step(lambda: self._producer.init_transactions(STEP_LIMIT_S), limit_s)
         except BusUnreachable as error:
-            if not self._kept.is_answered():
+            if not self._kept.is_answered(ASK_LIMIT_S):
                 raise
             raise BusUnreachable(
                 f"Transaction of {self._identity}: brokers answer, but none of them coordinates transactions. Outputs exactly once wait, and nothing is "
