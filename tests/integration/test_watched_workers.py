@@ -124,7 +124,7 @@ def test_status_shows_what_standbys_can_take_over(
 
 RULES = """
 unattended = ps.Alert("unattended", "workers", below=1, duration=__import__("datetime").timedelta(0))
-waiting = ps.Alert("waiting", "backlog_events", above=0, duration=__import__("datetime").timedelta(0))
+not_running = ps.Alert("not running", "not_running", above=0, duration=__import__("datetime").timedelta(0))
 """
 
 
@@ -156,7 +156,7 @@ def test_monitoring_continues_through_an_outage_of_kafka(
         ("firing", "unattended"),
         ("firing", "kafka unreachable"),
         ("resolved", "kafka unreachable"),
-        ("firing", "waiting"),
+        ("firing", "not running"),
     ]
     assert watch.returncode == 0
     assert "No Kafka broker answers" in received[1]["message"]
