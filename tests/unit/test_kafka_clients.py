@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.transport import CLIENT_COUNTS, Bucket, BusError, Outgoing, Position, Writer
-from penstock.transport.kafka import KafkaBus, KafkaSettings, transactions
+from penstock.transport.kafka import KafkaBus, KafkaSettings, transaction_check, transactions
 from penstock.transport.kafka import bus as kafka_bus
 from penstock.transport.kafka.peek import arrivals_ms
 
@@ -24,6 +24,8 @@ def _no_collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A waiting worker creates too few objects for the cyclic collector to run. Attempts are short here."""
     monkeypatch.setattr(transactions, "STEP_LIMIT_S", 0.05)
     monkeypatch.setattr(kafka_bus, "OPENING_LIMIT_S", 0.05)
+    monkeypatch.setattr(transaction_check, "COORDINATOR_LIMIT_S", 0.05)
+    monkeypatch.setattr(transaction_check, "METADATA_LIMIT_S", 0.05)
     gc.collect()
     gc.disable()
     yield
@@ -56,6 +58,11 @@ def open_beside(bus: KafkaBus) -> None:
             opening.result()
 
 
+def expect_transactions(bus: KafkaBus) -> None:
+    with pytest.raises(BusError):
+        bus.expect_transactions("demo.start")
+
+
 def write(bus: KafkaBus) -> None:
     writer: Writer = bus.writer()
     writer.send("out", [Outgoing(b"k", b"v", 0)])
@@ -81,7 +88,9 @@ def assign_wrongly(bus: KafkaBus) -> None:
         bus.scanner([Position(Bucket("in", 0), 2**64)])
 
 
-@pytest.mark.parametrize("attempt", [open_transactional, open_beside, write, scan, connect, peek, assign_wrongly])
+@pytest.mark.parametrize(
+    "attempt", [open_transactional, open_beside, expect_transactions, write, scan, connect, peek, assign_wrongly]
+)
 def test_an_outage_leaves_no_client_behind(
     attempt: Callable[[KafkaBus], None],
     monkeypatch: pytest.MonkeyPatch,

@@ -80,7 +80,7 @@ def test_a_missing_category_is_created_with_the_command_that_the_error_prints(
     "command",
     [
         "status broken.py --kafka 127.0.0.1:1",
-        "graph broken.py --kafka 127.0.0.1:1",
+        "status broken.py --graph mermaid --kafka 127.0.0.1:1",
         "acls broken.py",
         "image broken.py",
         "query broken.py --store redis://127.0.0.1:1",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from functools import cached_property
 
 from ..bus import OwnershipListener, Reader
+from ..errors import BusUnreachable
 from ..messages import Position
 from .catalog import KafkaCatalog
 from .open_transactions import OpenTransactions
@@ -59,7 +61,8 @@ class KafkaBus:
             NoTransactions: the cluster has no transactions. It is asked only without a member: workers ask at their start, and later wait.
         """
         if member is None:
-            expect_transactions(self.settings, identity)
+            with suppress(BusUnreachable):  # the writer waits for brokers
+                expect_transactions(self.settings, identity)
         if not (member is None or isinstance(member, GroupReader)):
             raise TypeError(
                 f"{member!r} is not a group reader of this bus, so transactions cannot include its positions"

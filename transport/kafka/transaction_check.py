@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from functools import partial
+from contextlib import closing
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from ...processors import backoff
-from ..bounded_calls import NoAnswer, call_with_limit
+from ..bounded_calls import NoAnswer
 from ..errors import BusUnreachable, NoTransactions
 from .client_log import quiet_outages
 from .error_translation import is_outage, is_retryable, translate
-from .kept_client import brief_client
+from .kept_client import KeptClient
 from .settings import KafkaSettings
 
 COORDINATOR_LIMIT_S = 20.0
@@ -38,9 +38,9 @@ def expect_transactions(settings: KafkaSettings, identity: str) -> None:
         BusError: no broker answers, or this user may not use the id.
     """
     configuration = settings.for_transactional_writer(identity, _TIMEOUT_S)
-    with quiet_outages(), brief_client(Producer, configuration, "Transactions were not checked") as producer:
-        refusal = _refusal(producer, identity)
-        if refusal is None or (refusal.code() not in _UNSUPPORTED and _has_log(producer)):
+    with quiet_outages(), closing(KeptClient(settings, Producer, configuration, "Checking transactions")) as kept:
+        refusal = _refusal(kept, identity)
+        if refusal is None or (refusal.code() not in _UNSUPPORTED and _has_log(kept)):
             return
     raise NoTransactions(
         f"Brokers answer, but none of them coordinates transactions ({refusal.str().strip().rstrip('.')}), which outputs exactly once need. Nothing "
@@ -49,13 +49,13 @@ def expect_transactions(settings: KafkaSettings, identity: str) -> None:
     )
 
 
-def _refusal(producer: Producer, identity: str) -> KafkaError | None:
+def _refusal(kept: KeptClient[Producer], identity: str) -> KafkaError | None:
     """Return the last error of the search for a coordinator; None if there is one."""
     deadline, waits_s = time.monotonic() + COORDINATOR_LIMIT_S, backoff(_FIRST_WAIT_S, _LONGEST_WAIT_S)
     while True:
-        left_s = max(deadline - time.monotonic(), 1.0)
+        left_s = max(deadline - time.monotonic(), _FIRST_WAIT_S)
         try:
-            call_with_limit(partial(producer.init_transactions, left_s), left_s + METADATA_LIMIT_S)
+            _begin(kept, left_s)
         except NoAnswer:
             return KafkaError(KafkaError._TIMED_OUT, "the client did not return")
         except KafkaException as error:
@@ -71,14 +71,19 @@ def _refusal(producer: Producer, identity: str) -> KafkaError | None:
             return None
 
 
-def _has_log(producer: Producer) -> bool:
+def _begin(kept: KeptClient[Producer], limit_s: float) -> None:
+    # Frames of an error refer to the keeper alone: the client ends when it is closed.
+    kept.call(lambda: kept.client.init_transactions(limit_s), limit_s + METADATA_LIMIT_S)
+
+
+def _has_log(kept: KeptClient[Producer]) -> bool:
     """Return whether the topic of transactions exists.
 
     Raises:
         BusUnreachable: no broker answers.
     """
     try:
-        metadata: Any = producer.list_topics(timeout=METADATA_LIMIT_S)
+        metadata: Any = kept.client.list_topics(timeout=METADATA_LIMIT_S)
     except KafkaException as error:
         raise translate(error.args[0], "Transactions were not checked") from error
     if not metadata.brokers:
