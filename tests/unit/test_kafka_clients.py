@@ -23,6 +23,7 @@ ATTEMPTS = 4
 def _no_collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A waiting worker creates too few objects for the cyclic collector to run. Attempts are short here."""
     monkeypatch.setattr(transactions, "STEP_LIMIT_S", 0.05)
+    monkeypatch.setattr(transactions, "ASK_LIMIT_S", 0.05)
     monkeypatch.setattr(kafka_bus, "OPENING_LIMIT_S", 0.05)
     monkeypatch.setattr(transaction_check, "COORDINATOR_LIMIT_S", 0.05)
     monkeypatch.setattr(transaction_check, "METADATA_LIMIT_S", 0.05)
