@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from ...backfill.archive import group_of
 from ...processors.declare import Processor, dead_letters_of, plan_of
-from ...processors.shard import Step, steps_of
+from ...processors.shard import uses_transactions
 from ...transport import changelog_spec
 from ...transport.tables import SCHEMAS
 from ..dead_letters import marks_of
@@ -101,7 +101,7 @@ def _of_worker(processor: type[Processor]) -> Iterator[Grant]:
         yield Grant(Resource.TOPIC, name, ("Create", "Read", "Write", "DescribeConfigs"), prefixed=name == _SHARED)
     yield Grant(Resource.GROUP, processor.name, ("Read",))
     yield Grant(Resource.GROUP, _WITHOUT_GROUP, ("Describe",), prefixed=True)
-    if not {Step.COMMIT_TRANSACTION, Step.LOG_CHANGES}.isdisjoint(steps_of(processor)):
+    if uses_transactions(processor):
         # The rest of an identity is chosen by each machine.
         yield Grant(Resource.TRANSACTIONAL_ID, f"{processor.name}.", ("Write",), prefixed=True)
 

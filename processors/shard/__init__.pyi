@@ -18,6 +18,7 @@ from .checkpoints import have_ids as have_ids
 from .checkpoints import is_remote as is_remote
 from .checkpoints import reads_again as reads_again
 from .checkpoints import steps_of as steps_of
+from .checkpoints import uses_transactions as uses_transactions
 from .drive import Driven as Driven
 from .drive import Scratch as Scratch
 from .drive import ShardDriver as ShardDriver

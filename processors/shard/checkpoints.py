@@ -95,6 +95,11 @@ def steps_of(processor: type[Processor]) -> Steps:
             return (Step.WRITE_SINKS, *_steps_without_sinks(processor))
 
 
+def uses_transactions(processor: type[Processor]) -> bool:
+    """Return whether checkpoints commit transactions of the bus. Changes of state are only logged in them."""
+    return Step.COMMIT_TRANSACTION in steps_of(processor)
+
+
 _VISIBLE_WITH = {Step.SEND_OUTPUTS, Step.COMMIT_TRANSACTION, Step.WRITE_SINKS}
 
 

@@ -10,14 +10,11 @@ import typer
 from ....processors import counted
 from ....processors.apps import AppName
 from ....processors.declare import AnyCategory, Processor, plan_of
-from ....processors.shard import Step, steps_of
+from ....processors.shard import uses_transactions
 from ....transport import Bus, Durability, MissingCategory
 from ....transport.kafka import Check, Feature, Verdict, checks_of
 from ...kernel import start_identity
 from ...shell import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect, note, print_json, print_table, with_clusters
-
-_TRANSACTIONAL = frozenset({Step.COMMIT_TRANSACTION, Step.LOG_CHANGES})
-"""The steps of a checkpoint that need transactions."""
 
 
 def doctor(
@@ -38,7 +35,7 @@ def doctor(
     processors = () if target is None else AppName.parse(target).load().processors
     bus = connect(kafka, folder)
     note(f"Checking the cluster at {bus.settings.bootstrap}. Transactions may take 20 seconds …")
-    needing = [each.name for each in processors if not _TRANSACTIONAL.isdisjoint(steps_of(each))]
+    needing = [each.name for each in processors if uses_transactions(each)]
     checks = checks_of(bus, start_identity(needing[0])) if needing else checks_of(bus)
     of_cluster = [_needed(check, needing) for check in checks]
     findings = [*of_cluster, *_of_categories(processors, with_clusters(bus, kafka, _categories(processors)))]

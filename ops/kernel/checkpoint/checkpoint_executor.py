@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 
 from ....processors import PenstockError
 from ....processors.declare import Processor, dead_letters_of, plan_of
-from ....processors.shard import HeldOutput, HeldRow, Offsets, Step, steps_of
+from ....processors.shard import HeldOutput, HeldRow, Offsets, Step, steps_of, uses_transactions
 from ....processors.time import NEVER_MS, SavedTimes
 from ....state import Outbox
 from ....transport import (
@@ -103,7 +103,7 @@ class CheckpointExecutor:
         self._holds = Step.SEND_OUTPUTS in steps or Step.SAVE_WITH_OUTBOX in steps
         self._has_outbox = Step.SAVE_WITH_OUTBOX in steps
         self._sizes = sizes
-        self._transactional = Step.COMMIT_TRANSACTION in steps
+        self._transactional = uses_transactions(type(processor))
         self.pace = OutputPace(self.timeout_s)
         self._sends_outside = self._transactional and Step.SEND_OUTPUTS in steps
         self._threads = threads

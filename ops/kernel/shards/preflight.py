@@ -27,7 +27,7 @@ from ....processors.declare import (
     plan_of,
     retry_prefix,
 )
-from ....processors.shard import Step, is_remote, reads_again, steps_of
+from ....processors.shard import is_remote, reads_again, uses_transactions
 from ....transport import (
     MESSAGE_LIMIT,
     BatchesRefused,
@@ -87,7 +87,7 @@ def prepare(processor: type[Processor], bus: Bus) -> Processor:
     """
     plan = plan_of(processor)
     plan.check()
-    if Step.COMMIT_TRANSACTION in steps_of(processor):
+    if uses_transactions(processor):
         bus.expect_transactions(start_identity(processor.name))
     _expect_clone(processor, bus)
     expect_categories(processor, (*plan.sources, *plan.outputs), bus)
