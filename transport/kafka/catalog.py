@@ -400,8 +400,6 @@ class KafkaCatalog:
         """Return a group's committed positions in a topic, each with the checkpoint that committed it."""
         partitions = [TopicPartition(name, bucket) for bucket in range(self._existing(name))]
         deadline = time.monotonic() + DECISION_LIMIT_S
-        # Not the admin client: librdkafka (2.16) ends the whole process if the coordinator moves during its request. A new client
-        # each time: after a broker restart, an old one may wait for the coordinator forever.
         with self._group_client(group) as client:
             while True:
                 try:
@@ -425,9 +423,8 @@ class KafkaCatalog:
         """Set the positions of a group without members."""
         with self._group_client(group) as client:
             try:
-                client.commit(
-                    offsets=to_commit(positions), asynchronous=False
-                )  # fails after a session without a coordinator
+                # Without a coordinator, it fails after a session.
+                client.commit(offsets=to_commit(positions), asynchronous=False)
             except KafkaException as error:
                 if error.args[0].code() in _OCCUPIED:
                     raise GroupInUse(

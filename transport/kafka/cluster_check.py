@@ -1,4 +1,4 @@
-"""What a cluster offers of what Penstock uses. Nothing is created, written or changed."""
+"""What a cluster offers of what Penstock uses. No category is created or changed; the coordinator of transactions knows the identity for some days."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ..category_spec import CategorySpec
 from ..errors import BusError, BusUnreachable, NoTransactions
 from ..messages import CERTAINLY_FITS_BYTES
 from .bus import KafkaBus
-from .reported_settings import BROKER_MESSAGE_BYTES, POSITION_BYTES
+from .new_topics import SAFE_REPLICAS
+from .reported_settings import BROKER_MESSAGE_BYTES, POSITION_BYTES, BrokerSettings
 
 NAME = "penstock.doctor"
-"""The name that requests of a check use: of a category, a group and a transactional id, none of which comes into being."""
-_SAFE_BROKERS = 3
+"""The category whose creation brokers check, and the transactional id without another one."""
 _METADATA_BYTES = 4096
 """How much a checkpoint stores with a position at most; Kafka's default limit."""
 
@@ -67,21 +67,21 @@ def checks_of(bus: KafkaBus, identity: str = NAME) -> Iterator[Check]:
     Raises:
         BusUnreachable: no broker answers, or it rejects this client.
     """
-    yield _brokers(bus)
+    cluster = bus.catalog.cluster()
+    yield _brokers(bus, cluster.brokers)
     plain = CategorySpec(NAME, 1, timedelta(days=7))
     needs = "Workers create dead letters, and categories of their own. Let the administrators create them, or permit this user to (`penstock acls`)."
     yield _creation(bus, Feature.CATEGORIES, plain, needs)
     needs = "Penstock needs compaction for its own categories and for changelogs: no worker starts. Let the administrators permit cleanup.policy=compact."
     yield _creation(bus, Feature.COMPACTION, CategorySpec(NAME, 1, compacted=True), needs)
-    yield _messages(bus)
-    yield _positions(bus)
+    yield _messages(bus, cluster.settings)
+    yield _positions(cluster.settings)
     yield _transactions(bus, identity)
 
 
-def _brokers(bus: KafkaBus) -> Check:
-    count = bus.catalog.cluster().brokers
+def _brokers(bus: KafkaBus, count: int) -> Check:
     found = f"{count} at {bus.settings.bootstrap}"
-    if count >= _SAFE_BROKERS:
+    if count >= SAFE_REPLICAS:
         return Check(Feature.BROKERS, Verdict.OK, found)
     follows = (
         "The failure of a broker stops the cluster, and may lose acknowledged events. Run three brokers in production."
@@ -102,8 +102,7 @@ def _creation(bus: KafkaBus, feature: Feature, spec: CategorySpec, needs: str) -
     return Check(feature, Verdict.LIMITED, found, left_out.consequence)
 
 
-def _messages(bus: KafkaBus) -> Check:
-    settings = bus.catalog.cluster().settings
+def _messages(bus: KafkaBus, settings: BrokerSettings) -> Check:
     limit = settings.number(BROKER_MESSAGE_BYTES)
     if limit is None:
         follows = "A message that the cluster refuses stops the worker, which names it."
@@ -115,8 +114,7 @@ def _messages(bus: KafkaBus) -> Check:
     return Check(Feature.MESSAGES, verdict, f"{limit:,} bytes", follows)
 
 
-def _positions(bus: KafkaBus) -> Check:
-    settings = bus.catalog.cluster().settings
+def _positions(settings: BrokerSettings) -> Check:
     limit = settings.number(POSITION_BYTES)
     if limit is None:
         return Check(Feature.POSITIONS, Verdict.UNKNOWN, settings.why_unknown(POSITION_BYTES))

@@ -28,7 +28,7 @@ from .reported_settings import (
     BrokerSettings,
 )
 
-_SAFE_REPLICAS = 3
+SAFE_REPLICAS = 3
 _CLUSTER_DEFAULT = -1
 _SAFE = {MIN_IN_SYNC: "2", UNCLEAN: "false"}
 
@@ -64,8 +64,8 @@ def topic_of(spec: CategorySpec, brokers: int, defaults: BrokerSettings) -> NewT
     preferred = {TIMESTAMPS: "LogAppendTime", **(_COMPACTED if spec.compacted else {})}
     if spec.delete_retention is not None:
         preferred[DELETE_RETENTION] = str(spec.delete_retention // timedelta(milliseconds=1))
-    replicas = spec.replicas or (_SAFE_REPLICAS if brokers >= _SAFE_REPLICAS else _CLUSTER_DEFAULT)
-    if replicas >= _SAFE_REPLICAS:
+    replicas = spec.replicas or (SAFE_REPLICAS if brokers >= SAFE_REPLICAS else _CLUSTER_DEFAULT)
+    if replicas >= SAFE_REPLICAS:
         preferred |= _SAFE
     differing = {
         name: value for name, value in preferred.items() if name == CLEANUP or not defaults.is_default(name, value)
