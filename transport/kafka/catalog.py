@@ -157,11 +157,10 @@ class KafkaCatalog:
 
         Managed services permit few settings. There, the topic has the cluster's values instead, and a warning names them.
         """
-        metadata = self._metadata()
-        topic = topic_of(spec, len(metadata.brokers), self._defaults(metadata))
+        topic = topic_of(spec, *self.cluster())
         with self._translated(f"Category {spec.name} was not created"):
             try:
-                left_out = self._create_permitted(spec, topic)
+                left_out = _permitted(self._create_topic, spec, topic)
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
                     # Another process may have just created it; the caller then uses it.
@@ -177,10 +176,9 @@ class KafkaCatalog:
         Raises:
             BusError: they would not create it.
         """
-        metadata = self._metadata()
-        topic = topic_of(spec, len(metadata.brokers), self._defaults(metadata))
+        topic = topic_of(spec, *self.cluster())
         with self._translated(f"Category {spec.name} was not checked"):
-            return self._create_permitted(spec, topic, is_trial=True)
+            return _permitted(partial(self._create_topic, is_trial=True), spec, topic)
 
     def cluster(self) -> Cluster:
         """Return what the brokers report about the whole cluster."""
@@ -200,28 +198,7 @@ class KafkaCatalog:
         except KafkaException:
             return BrokerSettings({})  # many users may not read them
 
-    def _create_permitted(self, spec: CategorySpec, topic: NewTopic, *, is_trial: bool = False) -> LeftOut | None:
-        """Create a topic, without preferred settings that the cluster refuses, and return these."""
-        wanted, words = dict(topic.config or {}), list[str]()
-        while (error := self._refusal_of(topic, is_trial=is_trial)) is not None:
-            words.append(error.str().strip().rstrip("."))
-            permitted = without_refused(topic, spec, error)
-            if permitted is None:
-                raise refusal(spec, dict(topic.config or {}), error)
-            topic = permitted
-        return LeftOut(spec.name, wanted.keys() - dict(topic.config or {}).keys(), words) if words else None
-
-    def _refusal_of(self, topic: NewTopic, *, is_trial: bool) -> KafkaError | None:
-        """Create a topic; return the error if the cluster refuses its settings."""
-        try:
-            self._create_topic(topic, is_trial=is_trial)
-        except KafkaException as error:
-            if is_refusal(error.args[0]):
-                return error.args[0]  # type: ignore[no-any-return]  # the client has no types
-            raise
-        return None
-
-    def _create_topic(self, topic: NewTopic, *, is_trial: bool) -> None:
+    def _create_topic(self, topic: NewTopic, *, is_trial: bool = False) -> None:
         """Create a topic, or let the brokers check the request. A cluster that has just started, or is overloaded, may have too few brokers for a moment."""
         deadline = time.monotonic() + ANSWER_LIMIT_S
         while True:
@@ -567,6 +544,29 @@ class KafkaCatalog:
                     f"The cluster accepted the change, but not every broker shows {change} after {SETTLE_LIMIT_S:.0f} s. Check the brokers' logs."
                 )
             time.sleep(SETTLE_STEP_S)
+
+
+def _permitted(create: Callable[[NewTopic], None], spec: CategorySpec, topic: NewTopic) -> LeftOut | None:
+    """Create a topic, without preferred settings that the cluster refuses, and return these."""
+    wanted, words = dict(topic.config or {}), list[str]()
+    while (error := _refusal_of(create, topic)) is not None:
+        words.append(error.str().strip().rstrip("."))
+        permitted = without_refused(topic, spec, error)
+        if permitted is None:
+            raise refusal(spec, dict(topic.config or {}), error)
+        topic = permitted
+    return LeftOut(spec.name, wanted.keys() - dict(topic.config or {}).keys(), words) if words else None
+
+
+def _refusal_of(create: Callable[[NewTopic], None], topic: NewTopic) -> KafkaError | None:
+    """Create a topic; return the error if the cluster refuses its settings."""
+    try:
+        create(topic)
+    except KafkaException as error:
+        if is_refusal(error.args[0]):
+            return error.args[0]  # type: ignore[no-any-return]  # the client has no types
+        raise
+    return None
 
 
 def _recorder(refusals: list[str], causes: deque[str]) -> Callable[[KafkaError], None]:

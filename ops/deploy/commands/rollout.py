@@ -166,7 +166,7 @@ def _write_units(folder: Path, plans: Sequence[DeploymentPlan]) -> None:
 
 
 def _checked_bus(bus: KafkaBus, *, writes_only: bool) -> KafkaBus | None:
-    """Return the bus that plans are checked against; None, with a note, if no broker answers and nothing is to be started."""
+    """Return the bus that plans are checked against; None, with a note, if no broker answers and the command starts nothing."""
     if not writes_only:
         return bus
     try:
